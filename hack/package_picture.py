@@ -19,7 +19,7 @@ WAY: Final = (
     ("hami_dra.kube", "reflector", "a watch brings the pod; one decoding path"),
     ("controller.reconcile.runtime", "informers", "the copy of the cluster changes, handlers are called"),
     ("controller.reconcile.queueing", "queue", "its turn: priority, then fairness between namespaces"),
-    ("controller.reconcile.scheduling_cycle", "", "one pod at a time: assess, decide, assume"),
+    ("controller.reconcile.scheduling_cycle", "", "one unit at a time: assess, decide, assume"),
     ("controller.decide", "decision", "nodes are filtered, estimated, ranked"),
     ("controller.allocation", "search", "devices of the best node, by DRA's rules"),
     ("controller.scoring", "chooser", "in the order of the device policy"),

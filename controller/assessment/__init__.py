@@ -1,5 +1,5 @@
-"""What is to be decided about a pod, or why there is nothing to decide: one rule for the controller
-and for simulations.
+"""What is to be decided about a pod, or about the members of a gang, or why there is nothing to
+decide: one rule for the controller and for simulations.
 """
 
 from controller.assessment.pod_assessment import (
@@ -13,19 +13,5 @@ from controller.assessment.pod_assessment import (
     assess,
     has_devices,
     shared_claims,
-    signature,
 )
-
-__all__ = [
-    "Assessment",
-    "AssessmentSettings",
-    "ClusterView",
-    "Fault",
-    "Foreign",
-    "Ignored",
-    "Waiting",
-    "assess",
-    "has_devices",
-    "shared_claims",
-    "signature",
-]
+from controller.assessment.unit_assessment import AssessedUnit, Signature, Undecided, assess_unit

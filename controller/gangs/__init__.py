@@ -1,34 +1,37 @@
-"""Gangs: pods that run together or not at all, decided as one.
+"""Units of scheduling: one pod, or a gang, pods that run together or not at all and are decided as one.
 
-Called by `reconcile` and by `simulate`. Pure, as `decide`: the same inventory and request always
+Called by `reconcile` and by `simulate`. Pure, as `decide`: the same inventory and unit always
 give the same answer. The members are placed on a `Trial`, which is taken back at the end.
 """
 
 from controller.cluster.pods.gang_key import API_GROUPS, OPTIONAL_SOURCES, SOURCES, GangKey, Source, gang_of
-from controller.gangs.gang_answers import DomainVerdict, GangDecision, GangUnschedulable
+from controller.gangs.decide_unit import Decide, decide_unit
 from controller.gangs.gang_members import has_terms
-from controller.gangs.gang_request import GangRequest, TopologyConstraint
 from controller.gangs.gang_search import decide_gang
 from controller.gangs.gang_topology import constraints_of
 from controller.gangs.membership import Gangs, GangState
 from controller.gangs.trial_assumptions import Trial
+from controller.gangs.unit import TopologyConstraint, Unit
+from controller.gangs.unit_answers import DomainVerdict, UnitDecision, UnitRefusal
 
 __all__ = [
     "API_GROUPS",
     "OPTIONAL_SOURCES",
     "SOURCES",
+    "Decide",
     "DomainVerdict",
-    "GangDecision",
     "GangKey",
-    "GangRequest",
     "GangState",
-    "GangUnschedulable",
     "Gangs",
     "Source",
     "TopologyConstraint",
     "Trial",
+    "Unit",
+    "UnitDecision",
+    "UnitRefusal",
     "constraints_of",
     "decide_gang",
+    "decide_unit",
     "gang_of",
     "has_terms",
 ]

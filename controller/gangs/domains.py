@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from controller.cluster.nodes.node_labels import NO_DOMAIN
 from controller.decide.allowed_nodes import AllowedNodes
-from controller.gangs.gang_request import TopologyConstraint
+from controller.gangs.unit import TopologyConstraint
 from controller.inventory.inventory import Inventory
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 

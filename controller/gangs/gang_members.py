@@ -15,7 +15,7 @@ from hami_dra.api.core import Pod
 
 class Member(Struct, frozen=True):
     index: int
-    """Position in `GangRequest.members`."""
+    """Position in `Unit.members`."""
     request: SchedulingRequest
     kind: int
     """Equal for members that could swap their places: same shape of pod, claims of equal specs,

@@ -22,12 +22,12 @@ from controller.decide.scheduling_request import Options
 from controller.gangs.domains import MOST_KINDS, Demand, Domain, GangDomains, Kinds
 from controller.gangs.exhaustive_search import ExhaustiveSearch
 from controller.gangs.fits_per_node import NodeFits, RoomForAll, fits_per_node, idle_fits_per_node
-from controller.gangs.gang_answers import DomainVerdict, GangDecision, GangUnschedulable, gang_reason, verdicts_of
 from controller.gangs.gang_members import Bundle, Member, bundles_of, members_of, shared_claims
-from controller.gangs.gang_request import GangRequest
 from controller.gangs.member_placements import Hopeless, MemberPlacements, OutOfSteps
 from controller.gangs.member_relations import MemberRelations
 from controller.gangs.placing_strategies import InOrder, everywhere
+from controller.gangs.unit import Unit
+from controller.gangs.unit_answers import DomainVerdict, UnitDecision, UnitRefusal, gang_reason, verdicts_of
 from controller.inventory.inventory import Inventory
 from controller.inventory.selector_budget import SliceSpent
 from controller.scoring.formulas import sort_sign
@@ -41,8 +41,8 @@ _MOST_FOR_REASONS: Final = 64
 
 
 def decide_gang(
-    inventory: Inventory, request: GangRequest, options: Options, *, steps: int = STEPS
-) -> GangDecision | GangUnschedulable:
+    inventory: Inventory, request: Unit, options: Options, *, steps: int = STEPS
+) -> UnitDecision | UnitRefusal:
     """Return a place for at least `least` members at once, or why there is none.
 
     Afterwards the inventory is as before; the caller assumes the answer in the same synchronous
@@ -58,7 +58,7 @@ class _GangSearch:
     """One decision about a gang."""
 
     def __init__(
-        self, inventory: Inventory, request: GangRequest, options: Options, placements: MemberPlacements, steps: int
+        self, inventory: Inventory, request: Unit, options: Options, placements: MemberPlacements, steps: int
     ) -> None:
         self._inventory = inventory
         self._request = request
@@ -77,10 +77,10 @@ class _GangSearch:
 
     # -- deciding ----------------------------------------------------------------------------------
 
-    def decide(self) -> GangDecision | GangUnschedulable:
+    def decide(self) -> UnitDecision | UnitRefusal:
         members = self._members = members_of(self._inventory, self._request.members)
         if not members:
-            return GangDecision((), ())
+            return UnitDecision((), ())
         relations = MemberRelations(self._inventory, members)
         self._in_order = self._placements.order_matters = relations.exist
         demand, order = self._demand(members, relations)
@@ -170,10 +170,10 @@ class _GangSearch:
 
     # -- answers -----------------------------------------------------------------------------------
 
-    def _decision(self, domain: Domain) -> GangDecision:
+    def _decision(self, domain: Domain) -> UnitDecision:
         members, placements = self._request.members, self._placements
         order = [*placements.decisions] if self._in_order else sorted(placements.decisions)
-        return GangDecision(
+        return UnitDecision(
             placed=tuple([(members[index], placements.decisions[index]) for index in order]),
             left=tuple([(members[index], placements.left[index]) for index in sorted(placements.left)]),
             domain=domain.name,
@@ -181,7 +181,7 @@ class _GangSearch:
             steps=placements.steps,
         )
 
-    def _refusal(self, *, exhausted: bool) -> GangUnschedulable:
+    def _refusal(self, *, exhausted: bool) -> UnitRefusal:
         members, placements, verdicts = self._request.members, self._placements, self._verdicts()
         failure = placements.failure
         placeable = max((each.fits for each in verdicts), default=0)
@@ -196,7 +196,7 @@ class _GangSearch:
         message = reason.statement
         if exhausted:
             message = f"{message} (given up after {placements.steps} steps; other placements may exist)"
-        return GangUnschedulable(
+        return UnitRefusal(
             message=message,
             refusal=failure.refusal if failure is not None else Unschedulable(message),
             member=member,

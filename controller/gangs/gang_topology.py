@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from controller.decide.scheduling_request import SchedulingRequest
-from controller.gangs.gang_request import TopologyConstraint
 from controller.gangs.membership import GangState
+from controller.gangs.unit import TopologyConstraint
 from hami_dra.api import names
 from hami_dra.api.resource import ResourceClaim
 

@@ -23,9 +23,9 @@ from typing import Final
 from msgspec import Struct, field
 
 from controller.cluster.pods.gang_key import SOURCES, GangKey, Source, gang_of
-from controller.gangs.gang_request import TopologyConstraint
 from controller.gangs.member_index import MemberIndex
 from controller.gangs.stated_group import StatedGroup, statements_of
+from controller.gangs.unit import TopologyConstraint
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import Object, controller_of

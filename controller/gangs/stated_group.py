@@ -18,8 +18,8 @@ from controller.cluster.pods.gang_key import (
     size_problem,
     stated_size,
 )
-from controller.gangs.gang_request import TopologyConstraint
 from controller.gangs.member_index import PRIORITY, MemberIndex, Statement
+from controller.gangs.unit import TopologyConstraint
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import Object

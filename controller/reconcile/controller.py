@@ -16,7 +16,7 @@ from typing import Final
 from msgspec import Struct
 
 from controller.decide import decide as default_decide
-from controller.gangs import GangKey
+from controller.gangs import Decide, GangKey
 from controller.inventory import Inventory
 from controller.reconcile.fence import require_fenceable
 from controller.reconcile.observability import Scrape, SideServices, watched
@@ -40,7 +40,6 @@ from controller.reconcile.runtime import (
     taint_rule_kind,
     watch_name,
 )
-from controller.reconcile.scheduling_cycle import Decide
 from controller.reconcile.term import Helper, Term
 from hami_dra.api.kinds import Kind
 from hami_dra.api.resource import DeviceTaintRule

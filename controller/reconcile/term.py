@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from controller.decide import Options
-from controller.gangs import GangKey
+from controller.gangs import Decide, GangKey
 from controller.inventory import DeviceId, Inventory
 from controller.reconcile.binding import (
     AssumedPods,
@@ -44,7 +44,7 @@ from controller.reconcile.repair import (
     UnservedPodWatch,
 )
 from controller.reconcile.runtime import Context, DecisionLog, HeldBack, Informers, Mode, Settings
-from controller.reconcile.scheduling_cycle import Acting, Decide, Deciding, SchedulingCycle
+from controller.reconcile.scheduling_cycle import Acting, Deciding, SchedulingCycle
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.protocol import ClusterError
 
@@ -104,13 +104,13 @@ class Term:
             ),
             waiting,
             self._triggers,
-            Acting(self._binding_cycle, self._gate, self._deallocator, claims, self._assumed_pods, self._fence),
+            Acting(self._binding_cycle, self._gate, self._deallocator, claims, self._fence),
         )
-        context.metrics.queue = self._scheduling_cycle.gangs.members
+        context.metrics.queue = self._scheduling_cycle.gangs
 
     def held_until(self, key: GangKey) -> datetime | None:
         """Return when the waiting members of a gang give back what they hold; None: no end is set."""
-        until, clock = self._scheduling_cycle.gangs.members.held_until(key), self._context.clock
+        until, clock = self._scheduling_cycle.gangs.held_until(key), self._context.clock
         return None if until is None else clock.wall() + timedelta(seconds=until - clock.monotonic())
 
     async def run(self) -> None:
@@ -195,7 +195,7 @@ class Term:
         ends.callback(informers.claims.subscribe(self._binding_cycle.claim_changed))
         ends.callback(informers.pods.subscribe(self._binding_cycle.pod_changed))
         ends.callback(informers.pods.subscribe(deallocator.pod_changed))
-        ends.callback(informers.pods.subscribe(self._scheduling_cycle.gangs.members.pod_changed))
+        ends.callback(informers.pods.subscribe(self._scheduling_cycle.gangs.pod_changed))
         ends.callback(informers.pods.subscribe(triggers.pod_changed))
         ends.callback(informers.pods.subscribe(self._unserved_pods.pod_changed))
         guard = self._context.guard("unserved pods")
@@ -203,7 +203,7 @@ class Term:
             with guard.each(pod.key):
                 self._unserved_pods.pod_changed(None, pod)
         for source_informer in informers.pod_groups.values():
-            ends.callback(source_informer.subscribe(self._scheduling_cycle.gangs.members.group_changed))
+            ends.callback(source_informer.subscribe(self._scheduling_cycle.gangs.group_changed))
         if informers.taint_rules is not None:
             ends.callback(informers.taint_rules.subscribe(self._fence.rule_changed))
             ends.callback(informers.taint_rules.subscribe(triggers.devices_changed))

@@ -32,11 +32,11 @@ import msgspec
 from controller.cli.heap import collect_in_pieces
 from controller.decide import Decision, Options, SchedulingRequest, decide
 from controller.gangs import (
-    GangDecision,
     GangKey,
-    GangRequest,
-    GangUnschedulable,
     TopologyConstraint,
+    Unit,
+    UnitDecision,
+    UnitRefusal,
     decide_gang,
 )
 from controller.inventory.inventory import Inventory
@@ -58,10 +58,10 @@ def labelled(nodes: int, size: int) -> Inventory:
     return inventory
 
 
-def gang(members: Sequence[SchedulingRequest], *, required: bool | None = None) -> GangRequest:
+def gang(members: Sequence[SchedulingRequest], *, required: bool | None = None) -> Unit:
     topology = () if required is None else (TopologyConstraint(HALL, required, "the bench"),)
     key = GangKey("labels", "bench", members[0].pod.metadata.name)
-    return GangRequest(key, tuple(members), len(members), topology)
+    return Unit(key, tuple(members), len(members), topology)
 
 
 def assume(inventory: Inventory, pod: SchedulingRequest, decision: Decision) -> None:
@@ -70,12 +70,12 @@ def assume(inventory: Inventory, pod: SchedulingRequest, decision: Decision) -> 
     inventory.assume_pod(pod.pod, decision.node)
 
 
-def place(inventory: Inventory, request: GangRequest) -> tuple[GangDecision | GangUnschedulable, float]:
+def place(inventory: Inventory, request: Unit) -> tuple[UnitDecision | UnitRefusal, float]:
     """Decide and assume a gang. Returns the milliseconds of CPU that the decision took."""
     start = time.process_time()
     answer = decide_gang(inventory, request, OPTIONS)
     took = (time.process_time() - start) * 1e3
-    if isinstance(answer, GangDecision):
+    if isinstance(answer, UnitDecision):
         for member, decision in answer.placed:
             assume(inventory, member, decision)
     return answer, took
@@ -111,7 +111,7 @@ def pairs() -> dict[str, float]:
     def work() -> None:
         for request in requests:
             answer, _ = place(inventory, request)
-            if not isinstance(answer, GangDecision):
+            if not isinstance(answer, UnitDecision):
                 raise SystemExit(answer.message)
 
     return {"500 gangs of 2 on 512 nodes": timed(work)}
@@ -128,7 +128,7 @@ def whole() -> dict[str, float]:
         warm(inventory, cards)
         gc.collect()
         answer, took = place(inventory, gang(members, required=required))
-        if not isinstance(answer, GangDecision):
+        if not isinstance(answer, UnitDecision):
             raise SystemExit(answer.message)
         found[f"{count:,} pods of {cards} card{'s' if cards > 1 else ''} on 5,000 nodes, {title}"] = took
     return found
@@ -140,7 +140,7 @@ def hopeless() -> dict[str, float]:
 
     def work() -> None:
         answer, _ = place(inventory, gang(members, required=True))
-        if not isinstance(answer, GangUnschedulable):
+        if not isinstance(answer, UnitRefusal):
             raise SystemExit("placed")
 
     return {"251 pods of 8 cards, halls of 250 nodes: refused": timed(work)}

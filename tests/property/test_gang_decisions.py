@@ -9,7 +9,7 @@ from functools import cache
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.gangs import GangDecision, GangUnschedulable, decide_gang
+from controller.gangs import UnitDecision, UnitRefusal, decide_gang
 from tests.cards import card, claim, node, request, slice_of
 from tests.support.gang_requests import DRIVER, OPTIONS, RACK, cluster, gang, held, member, within
 
@@ -162,8 +162,8 @@ def test_what_can_be_placed_is_placed_all_or_nobody(spots, asks, racks, data):
     found = decide_gang(inventory, wanted, OPTIONS, steps=STEPS)
     assert held(inventory) == before
     possible = most_placeable(spots, asks, racks) >= least
-    assert isinstance(found, GangDecision if possible else GangUnschedulable), (found, possible)
-    if isinstance(found, GangDecision):
+    assert isinstance(found, UnitDecision if possible else UnitRefusal), (found, possible)
+    if isinstance(found, UnitDecision):
         assert least <= len(found.placed) == len(asks) - len(found.left)
         check(spots, asks, found)
         if racks:

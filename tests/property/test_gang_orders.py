@@ -6,7 +6,7 @@ import random
 import pytest
 
 from controller.decide import Decision, decide
-from controller.gangs import GangDecision, Trial, decide_gang
+from controller.gangs import Trial, UnitDecision, decide_gang
 from tests.cards import pod
 from tests.support.examples import examples
 from tests.support.gang_requests import OPTIONS, cluster, gang, held, member
@@ -81,9 +81,9 @@ def runs_as_a_gang(inventory, members):
     before = held(inventory)
     answer = decide_gang(inventory, gang(*members), OPTIONS)
     assert held(inventory) == before
-    if isinstance(answer, GangDecision):
+    if isinstance(answer, UnitDecision):
         check_order(inventory, answer)
-    return isinstance(answer, GangDecision)
+    return isinstance(answer, UnitDecision)
 
 
 @pytest.mark.parametrize("worker_first", [False, True])

@@ -1,7 +1,7 @@
 """Small clusters and gangs for tests of `decide_gang`."""
 
 from controller.decide import Options, PodClaim, SchedulingRequest
-from controller.gangs import GangKey, GangRequest, TopologyConstraint
+from controller.gangs import GangKey, TopologyConstraint, Unit
 from controller.inventory.inventory import Inventory
 from controller.scoring.policies import DevicePolicy, Policies
 from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of
@@ -33,7 +33,7 @@ def member(name, count=1, *, node_policy="binpack", device_policy="binpack", cla
 
 def gang(*members, least=None, **options):
     key = GangKey("labels", "default", "train")
-    return GangRequest(key, tuple(members), len(members) if least is None else least, **options)
+    return Unit(key, tuple(members), len(members) if least is None else least, **options)
 
 
 def within(key, *, required=True):

@@ -25,8 +25,7 @@ from controller.decide import Decision, Options, PodClaim, SchedulingRequest, de
 from controller.inventory import Inventory
 from controller.reconcile.binding import AssumedPods, ClaimWriter
 from controller.reconcile.runtime import Context, Informers, taint_rule_kind
-from controller.reconcile.scheduling_cycle import search_attempts
-from controller.reconcile.scheduling_cycle.cycle import SchedulingCycle
+from controller.reconcile.scheduling_cycle import SchedulingCycle, cycle
 from controller.scoring import Policies
 from hami_dra.api import kinds
 from hami_dra.api.podclaims import claim_keys
@@ -765,7 +764,7 @@ def live(seed, steps=30):
         with (
             patch.object(scheduler, "unfit", unfit_with_volumes),
             # in every other life the first attempts at a decision are too short for most searches
-            patch.object(search_attempts, "FIRST_ATTEMPT", 5 if seed % 2 else 5_000),
+            patch.object(cycle, "FIRST_ATTEMPT", 5 if seed % 2 else 5_000),
             patch.object(virtual_time._Jumping, "select", lambda *arguments: circles.select(*arguments)),  # noqa: PLW0108
             patch.object(SchedulingCycle, "_evaluate_guarded", lambda *arguments: circles.evaluate(*arguments)),  # noqa: PLW0108
         ):

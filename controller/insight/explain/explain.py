@@ -9,10 +9,11 @@ from typing import Final
 import msgspec
 
 from controller.decide import Options, SchedulingRequest, decide
+from controller.gangs import GangState, UnitDecision, UnitRefusal
 from controller.insight.explain.render import explanation_of
 from controller.insight.explain.snapshot import take
 from controller.inventory import Inventory
-from controller.views.explanation import Explanation, GangExplanation
+from controller.views.explanation import Explanation, GangDomain, GangExplanation, GangMember
 
 MOST_NODES: Final = 1_000
 
@@ -65,4 +66,32 @@ def with_gang(found: Explanation, gang: GangExplanation | None) -> Explanation:
         chosen=(),
         runner_up=None,
         notes=(*found.notes, "nodes and devices are shown as if this member were placed alone"),
+    )
+
+
+def explained_gang(state: GangState, answer: UnitDecision | UnitRefusal | None, message: str = "") -> GangExplanation:
+    """Return the gang with its members, by name. `answer`: None if it cannot be decided. `message`: why
+    it is not placed, if not that of the refusal.
+    """
+    nodes, domain, reason = {}, "", None
+    if isinstance(answer, UnitDecision):
+        nodes, domain = {request.pod.key: decision.node for request, decision in answer.placed}, answer.domain
+    elif answer is not None:
+        message, reason = message or answer.message, answer.reason
+    return GangExplanation(
+        gang=str(state.key),
+        min_count=state.min_count,
+        succeeded=state.succeeded,
+        members=tuple(
+            GangMember(pod.key, pod.spec.node_name or nodes.get(pod.key, ""), runs=bool(pod.spec.node_name))
+            for pod in sorted(state.members, key=lambda pod: pod.key)
+        ),
+        fits=not message,
+        message=message,
+        reason=reason,
+        domains=tuple(
+            GangDomain(each.name, each.nodes, each.fits, each.left, each.score, each.name == domain, each.problem)
+            for each in (answer.domains if answer is not None else ())
+            if each.name
+        ),
     )

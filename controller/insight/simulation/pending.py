@@ -10,10 +10,11 @@ from typing import Final
 
 import msgspec
 
+from controller.assessment import AssessedUnit
 from controller.decide import SharedClaims
 from controller.gangs import GangKey
 from controller.insight.manifests import Item, gather
-from controller.insight.simulation.placing import AssessedUnit, Placing, Unit, UnitDecision, settled
+from controller.insight.simulation.placing import Placing, SimulatedDecision, Unready, WaitingUnit, settled, unready
 from controller.insight.simulation.report import SimulationReport
 from controller.insight.simulation.run import generate_volume_claims
 from controller.insight.simulation.settings import SimulationSettings
@@ -106,7 +107,7 @@ class _Judge:
         self._view = view
         self._placing = Placing(view, settings, SimulationReport(), SharedClaims())
         self._waiting = waiting
-        self._gangs: dict[GangKey, tuple[AssessedUnit, UnitDecision]] = {}
+        self._gangs: dict[GangKey, tuple[AssessedUnit[Unready], SimulatedDecision]] = {}
 
     def judged(self, item: Item) -> PendingPod:
         key, since = item.key, item.object.metadata.creation_timestamp or ""
@@ -116,8 +117,8 @@ class _Judge:
             said = f": {condition.message}" if condition is not None and condition.message else ""
             return PendingPod(pod=key, since=since, allocated=True, why=(f"kube-scheduler has not bound it yet{said}",))
         assessed, decision = self._decided(item)
-        if (unready := assessed.unready.get(key)) is not None:
-            why, code = unready.sentence.removeprefix(f"Pod {key}: "), unready.code
+        if (not_ready := unready(assessed).get(key)) is not None:
+            why, code = not_ready.sentence.removeprefix(f"Pod {key}: "), not_ready.code
             return PendingPod(pod=key, since=since, held=bool(code), reasons={code: 1} if code else {}, why=(why,))
         gang = str(assessed.gang.key) if assessed.gang is not None else ""
         if (refusal := decision.refused.get(key)) is not None:
@@ -127,16 +128,16 @@ class _Judge:
         fits = f"{gang} fits, {len(decision.placed)} members at once" if gang else f"it fits on {node}"
         return PendingPod(pod=key, since=since, gang=gang, fits=True, why=(f"{fits}; it is not decided yet",))
 
-    def _decided(self, item: Item) -> tuple[AssessedUnit, UnitDecision]:
+    def _decided(self, item: Item) -> tuple[AssessedUnit[Unready], SimulatedDecision]:
         gang = self._view.gangs.of(item.object)
         if gang is None:
-            return self._decide(Unit((settled(item.source, item.raw, self._view),)))
+            return self._decide(WaitingUnit((settled(item.source, item.raw, self._view),)))
         if gang not in self._gangs:
             members = [each for each in self._waiting if self._view.gangs.of(each.object) == gang]
             waiting = [settled(each.source, each.raw, self._view) for each in members]
-            self._gangs[gang] = self._decide(Unit(tuple(waiting), gang))
+            self._gangs[gang] = self._decide(WaitingUnit(tuple(waiting), gang))
         return self._gangs[gang]
 
-    def _decide(self, unit: Unit) -> tuple[AssessedUnit, UnitDecision]:
+    def _decide(self, unit: WaitingUnit) -> tuple[AssessedUnit[Unready], SimulatedDecision]:
         assessed = self._placing.assess(unit)
         return assessed, self._placing.decide(assessed)

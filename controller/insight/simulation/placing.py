@@ -13,23 +13,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.allocation import stamped
-from controller.assessment import Foreign, Ignored, Waiting, assess, shared_claims
+from controller.assessment import AssessedUnit, Foreign, Ignored, Waiting, assess, assess_unit, shared_claims
 from controller.decide import (
     Decision,
     SchedulingRequest,
     SharedClaims,
     Unschedulable,
-    decide,
 )
-from controller.gangs import (
-    GangKey,
-    GangRequest,
-    GangState,
-    GangUnschedulable,
-    constraints_of,
-    decide_gang,
-)
-from controller.insight.explain import explain, explained_gang, refused_gang, with_gang
+from controller.gangs import GangKey, UnitRefusal, decide_unit
+from controller.insight.explain import explain, explained_gang, with_gang
 from controller.insight.manifests import Raw, read
 from controller.insight.simulation.label_keys import with_label_keys
 from controller.insight.simulation.report import SimulationReport, claim_entry
@@ -88,20 +80,20 @@ def _checked(pod: Pod, view: SimulatedCluster) -> WaitingPod:
     return WaitingPod(pod)
 
 
-class Unit(Struct, frozen=True):
+class WaitingUnit(Struct, frozen=True):
     """What is decided at once: one pod, or the members of a gang that wait."""
 
     members: tuple[WaitingPod, ...]
     gang: GangKey | None = None
 
 
-def units(waiting: Iterable[WaitingPod], view: SimulatedCluster) -> list[Unit]:
+def units(waiting: Iterable[WaitingPod], view: SimulatedCluster) -> list[WaitingUnit]:
     """Return the pods that are decided together, in order of the first of each. Their gangs know them already."""
     together: dict[object, tuple[GangKey | None, list[WaitingPod]]] = {}
     for each in waiting:
         gang = view.gangs.of(each.pod)
         together.setdefault(gang or each.pod.key, (gang, []))[1].append(each)
-    return [Unit(tuple(members), gang) for gang, members in together.values()]
+    return [WaitingUnit(tuple(members), gang) for gang, members in together.values()]
 
 
 class Unready(Struct, frozen=True):
@@ -112,29 +104,27 @@ class Unready(Struct, frozen=True):
     """Reason code, where no node can have the pod whatever is free."""
 
 
-class AssessedUnit(Struct, frozen=True):
-    keys: tuple[str, ...]
-    """Of all members."""
-    requests: tuple[SchedulingRequest, ...]
-    """Of those that can be decided on."""
-    unready: Mapping[str, Unready]
-    """By key, those that cannot."""
-    problem: str = ""
-    """Not empty: why none of them can be placed."""
-    gang: GangState | None = None
-
-    def request_of(self, key: str) -> SchedulingRequest | None:
-        return None if self.problem else next((each for each in self.requests if each.pod.key == key), None)
+def problem_of(unit: AssessedUnit[Unready]) -> str:
+    """Return why no pod of the unit can be placed, or empty."""
+    gang, first = unit.gang, unit.blocked[0].why.sentence if unit.blocked else ""
+    if gang is None:
+        return first
+    return gang.problem or gang.incomplete or (f"{gang.key}: {first}" if len(unit.ready) < unit.least else "")
 
 
-class UnitDecision(Struct, frozen=True):
-    """Each member is either placed or refused."""
+def unready(unit: AssessedUnit[Unready]) -> dict[str, Unready]:
+    """Return by key the pods that cannot be decided on."""
+    return {each.pod.key: each.why for each in unit.blocked}
+
+
+class SimulatedDecision(Struct, frozen=True):
+    """Each pod of the unit is either placed or refused."""
 
     placed: tuple[tuple[SchedulingRequest, Decision], ...] = ()
     refused: Mapping[str, Unschedulable] = MappingProxyType({})
     """By key; all members of a gang with the same words where none is placed (`message`)."""
     message: str = ""
-    """Why a gang is not placed."""
+    """Why the unit is not placed."""
     gang: GangExplanation | None = None
     domain: str = ""
 
@@ -150,65 +140,49 @@ class Placing:
         self._settings = settings
         self._report = report
 
-    def assess(self, unit: Unit) -> AssessedUnit:
-        answers = {member.pod.key: self._assess(member) for member in unit.members}
-        requests = tuple([each for each in answers.values() if isinstance(each, SchedulingRequest)])
-        unready = {key: each for key, each in answers.items() if isinstance(each, Unready)}
-        first = next((each.sentence for each in unready.values()), "")
-        if unit.gang is None:
-            return AssessedUnit(tuple(answers), requests, unready, first)
-        state = self._view.gangs.state(unit.gang)
-        problem = state.problem or state.incomplete
-        if not problem and len(requests) < state.least:
-            problem = f"{state.key}: {first}"
-        return AssessedUnit(tuple(answers), requests, unready, problem, state)
+    def assess(self, unit: WaitingUnit) -> AssessedUnit[Unready]:
+        pods = [member.pod for member in unit.members]
+        problems = {member.pod.key: member.problem for member in unit.members}
+        state = self._view.gangs.state(unit.gang) if unit.gang is not None else None
+        return assess_unit(pods[0], pods, state, lambda pod: self._assess(pod, problems[pod.key]), thorough=True)
 
-    def _assess(self, this: WaitingPod) -> SchedulingRequest | Unready:
-        if this.problem:
-            return Unready(this.problem)
-        key, answer = this.pod.key, assess(this.pod, self._view, self._settings.assessment)
+    def _assess(self, pod: Pod, problem: str) -> SchedulingRequest | Unready:
+        if problem:
+            return Unready(problem)
+        answer = assess(pod, self._view, self._settings.assessment)
         match answer:
             case SchedulingRequest():
-                return replace(answer, companions=self._shared.companions(this.pod, shared_claims(answer)))
+                return replace(answer, companions=self._shared.companions(pod, shared_claims(answer)))
             case Waiting():
-                return Unready(answer.sentence(key), answer.code)
+                return Unready(answer.sentence(pod.key), answer.code)
             case Ignored() | Foreign():
-                return Unready(f"Pod {key}: {answer.why}")
+                return Unready(f"Pod {pod.key}: {answer.why}")
 
-    def decide(self, unit: AssessedUnit) -> UnitDecision:
-        if unit.gang is not None:
-            return self._decide_gang(unit, unit.gang)
-        if unit.problem:
-            return UnitDecision(refused=_unready(unit))
-        (request,) = unit.requests
-        answer = decide(self._view.inventory, request, self._settings.options)
-        if isinstance(answer, Unschedulable):
-            return UnitDecision(refused={request.pod.key: answer})
-        return UnitDecision(((request, answer),))
+    def decide(self, unit: AssessedUnit[Unready]) -> SimulatedDecision:
+        """Decide as many pods as the unit needs at once, or none."""
+        if problem := problem_of(unit):
+            return self._refused(unit, None, Unschedulable(problem, error=problem), problem)
+        answer = decide_unit(self._view.inventory, unit.unit, self._settings.options)
+        if isinstance(answer, UnitRefusal):
+            message, refusal = answer.message, answer.refusal
+            if unit.gang is not None:
+                message = f"{unit.gang.key}: {message}"
+                refusal = dataclasses.replace(
+                    refusal, message=message, error=refusal.error and message, reason=answer.reason
+                )
+            return self._refused(unit, answer, refusal, message)
+        refused = {request.pod.key: refusal for request, refusal in answer.left}
+        refused |= {key: Unschedulable(why.sentence, error=why.sentence) for key, why in unready(unit).items()}
+        gang = explained_gang(unit.gang, answer) if unit.gang is not None else None
+        return SimulatedDecision(answer.placed, refused, "", gang, answer.domain)
 
-    def _decide_gang(self, unit: AssessedUnit, state: GangState) -> UnitDecision:
-        """Decide as many members as the gang needs at once, or none."""
-        if unit.problem:
-            refusal = Unschedulable(unit.problem, error=unit.problem)
-            gang = explained_gang(state, {}, message=unit.problem)
-            return UnitDecision((), dict.fromkeys(unit.keys, refusal), unit.problem, gang)
-        nodes_in_use = tuple(sorted({pod.spec.node_name for pod in state.members} - {""}))
-        topology = constraints_of(state, unit.requests)
-        request = GangRequest(state.key, unit.requests, state.least, topology, nodes_in_use)
-        answer = decide_gang(self._view.inventory, request, self._settings.options)
-        if isinstance(answer, GangUnschedulable):
-            message = f"{state.key}: {answer.message}"
-            refusal = dataclasses.replace(
-                answer.refusal, message=message, error=answer.refusal.error and message, reason=answer.reason
-            )
-            gang = refused_gang(state, answer, message)
-            return UnitDecision((), dict.fromkeys(unit.keys, refusal), message, gang)
-        refused = {member.pod.key: refusal for member, refusal in answer.left} | _unready(unit)
-        nodes = {member.pod.key: decision.node for member, decision in answer.placed}
-        gang = explained_gang(state, nodes, domain=answer.domain, domains=answer.domains)
-        return UnitDecision(answer.placed, refused, "", gang, answer.domain)
+    def _refused(
+        self, unit: AssessedUnit[Unready], answer: UnitRefusal | None, refusal: Unschedulable, message: str
+    ) -> SimulatedDecision:
+        gang = explained_gang(unit.gang, answer, message) if unit.gang is not None else None
+        return SimulatedDecision((), dict.fromkeys([pod.key for pod in unit.pods], refusal), message, gang)
 
-    def place(self, unit: Unit) -> None:
+    def place(self, unit: WaitingUnit) -> None:
         """Decide the unit, and count its pods where they are placed."""
         assessed = self.assess(unit)
         decision = self.decide(assessed)
@@ -221,8 +195,9 @@ class Placing:
             pinned = replace(member, preferred_node=placed.node) if assessed.gang is not None else member
             self._explain(pinned, decision.gang)
             self._carry_out(member, placed)
+        requests = {} if problem_of(assessed) else {request.pod.key: request for request in assessed.ready}
         for key, refusal in decision.refused.items():
-            if (request := assessed.request_of(key)) is not None:
+            if (request := requests.get(key)) is not None:
                 self._explain(request, decision.gang)
             self._report.refused(key, refusal.message, refusal.error, refusal.reasons, refusal.reason)
 
@@ -244,7 +219,3 @@ class Placing:
             for entry in request.claims
         ]
         self._report.placed(pod.key, decision.node, claims, decision.score)
-
-
-def _unready(unit: AssessedUnit) -> dict[str, Unschedulable]:
-    return {key: Unschedulable(each.sentence, error=each.sentence) for key, each in unit.unready.items()}

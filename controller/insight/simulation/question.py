@@ -11,9 +11,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from controller.assessment import AssessedUnit
 from controller.decide import Options, SchedulingRequest, SharedClaims
 from controller.insight.manifests import Item, Raw, gather, read
-from controller.insight.simulation.placing import AssessedUnit, Placing, settled, units
+from controller.insight.simulation.placing import Placing, Unready, problem_of, settled, units, unready
 from controller.insight.simulation.report import SimulationReport
 from controller.insight.simulation.run import generate_volume_claims
 from controller.insight.simulation.settings import SimulationSettings
@@ -86,20 +87,24 @@ def question(
         placing = Placing(view, settings, SimulationReport(), SharedClaims())
         assessed = placing.assess(units((waiting, *others), view)[0])
         gang = _decided_gang(placing, assessed, waiting.pod, view)
-    request = assessed.request_of(waiting.pod.key)
-    unready = assessed.unready.get(waiting.pod.key)
+    problem = problem_of(assessed)
+    request = None if problem else next((each for each in assessed.ready if each.pod.key == target.key), None)
+    if request is None and not problem:
+        problem = unready(assessed)[target.key].sentence
     return Question(
         pod=waiting.pod,
         inventory=view.inventory,
         options=settings.options,
         request=request,
-        problem="" if request is not None else assessed.problem or (unready.sentence if unready is not None else ""),
+        problem=problem,
         notes=(*notes, *view.notes, *notices),
         gang=gang,
     )
 
 
-def _decided_gang(placing: Placing, unit: AssessedUnit, pod: Pod, view: SimulatedCluster) -> GangExplanation | None:
+def _decided_gang(
+    placing: Placing, unit: AssessedUnit[Unready], pod: Pod, view: SimulatedCluster
+) -> GangExplanation | None:
     """Decide on the pod's gang, if any. Where it fits, its other members count at their places afterwards."""
     if unit.gang is None:
         return None

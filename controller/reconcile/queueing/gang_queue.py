@@ -20,20 +20,14 @@ from hami_dra.api.meta import Object
 from hami_dra.api.podgroups import MinMemberPodGroup, PodGroup
 from hami_dra.api.podstate import is_live, is_pending
 
-_LOWEST: Final = Rank(0, "", "")
 _GANG_ANNOTATIONS: Final = names.annotations_read(names.Read.GANG)
 
 
 class WaitingGang(Struct):
     """What is remembered of a gang between two evaluations."""
 
-    representative: str = ""
-    """Key of the member that stands for the gang."""
-    rank: Rank = _LOWEST
     blocked_by: str = ""
     """Key of the pod that was in the way the last time."""
-    patient_until: float | None = None
-    """When its gates are lifted although it has no room."""
     incomplete_since: float | None = None
     """Since when members are missing."""
     arrived: tuple[int, float] = (0, float("-inf"))
@@ -42,8 +36,6 @@ class WaitingGang(Struct):
     """Until when a large gang that cannot run is not looked at again for each event."""
     held_until: float | None = None
     """Until when its waiting members keep their devices."""
-    spent: float = 0.0
-    """CPU seconds of the latest decision."""
 
 
 class GangQueue:
@@ -53,6 +45,7 @@ class GangQueue:
         self._scheduler_names = context.settings.scheduling.scheduler_names
         self._guard = context.guard("gangs")
         self.queue = waiting.queue
+        self._timeouts = waiting.timeouts
         self._wake = waiting.wake.set
         self._waiting: dict[GangKey, WaitingGang] = {}
 
@@ -63,23 +56,18 @@ class GangQueue:
 
     def stands_for(self, pod: Pod, key: GangKey) -> bool:
         """Return whether the pod stands for its gang. If not, the pod that does is made ready."""
-        found = self._current(key)
-        if found is None or found.representative == pod.key:
+        first = self._first(key)
+        if first is None or first.key == pod.key:
             return True
         self.queue.wait(pod.key)
-        self.queue.ready(found.representative, found.rank)
+        self._make_ready(key, first)
         return False
 
     def wake(self, key: GangKey) -> None:
         """Evaluate the gang."""
-        if (found := self._current(key)) is not None:
-            self.queue.ready(found.representative, found.rank)
+        if (first := self._first(key)) is not None:
+            self._make_ready(key, first)
             self._wake()
-
-    def rerank(self, key: GangKey) -> None:
-        """Note the gang's rank: the highest priority of its members, and the age of the oldest."""
-        found, (oldest, priority) = self.remembered(key), self._gangs.age_and_priority(key)
-        found.rank = Rank(-priority, oldest, found.representative)
 
     def remembered(self, key: GangKey) -> WaitingGang:
         """Return what is remembered of a gang, until `wake` finds that none of its pods waits."""
@@ -90,6 +78,7 @@ class GangQueue:
 
     def forget(self, key: GangKey) -> None:
         self._waiting.pop(key, None)
+        self._timeouts.forget(key)
 
     def held_until(self, key: GangKey) -> float | None:
         """Return when the waiting members of a gang give back what they hold; None: no end is set."""
@@ -100,10 +89,10 @@ class GangQueue:
         """Implements `QueueStats`: members count in the state of the one that stands for them."""
         return self.queue.waiting(
             {
-                pod.key: found.representative
-                for key, found in self._waiting.items()
+                pod.key: first.key
+                for key in self._waiting
+                if (first := self._gangs.first_waiting(key, self._scheduler_names)) is not None
                 for pod in self._gangs.members(key)
-                if found.representative
             }
         )
 
@@ -146,20 +135,17 @@ class GangQueue:
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _current(self, key: GangKey) -> WaitingGang | None:
-        """Return the gang with a member that stands for it, or None if none of its pods waits."""
-        found = self._waiting.get(key)
-        pod = self._informers.pod(found.representative) if found is not None else None
-        if found is not None and pod is not None and self.of(pod) == key:
-            return found
+    def _first(self, key: GangKey) -> Pod | None:
+        """Return the member that stands for the gang: the oldest that waits. None: none of them waits."""
         first = self._gangs.first_waiting(key, self._scheduler_names)
         if first is None:
-            self._waiting.pop(key, None)
-            return None
-        found = self.remembered(key)
-        found.representative = first.key
-        self.rerank(key)
-        return found
+            self.forget(key)
+        return first
+
+    def _make_ready(self, key: GangKey, first: Pod) -> None:
+        """Queue the gang with the highest priority of its members, and the age of the oldest."""
+        oldest, priority = self._gangs.age_and_priority(key)
+        self.queue.ready(first.key, Rank(-priority, oldest, first.key))
 
     def _is_placed_by_us(self, pod: Pod) -> bool:
         return bool(pod.spec.resource_claims) and is_pending(pod) and pod.spec.scheduler_name in self._scheduler_names

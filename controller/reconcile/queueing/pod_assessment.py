@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from controller.allocation import ClaimOwnership, ownership_of
 from controller.assessment import (
+    AssessedUnit,
     AssessmentSettings,
     Fault,
     Foreign,
@@ -22,7 +23,6 @@ from controller.assessment import (
     Waiting,
     assess,
     shared_claims,
-    signature,
 )
 from controller.decide import Companions, SchedulingRequest
 from controller.inventory import Inventory
@@ -54,12 +54,6 @@ class Conversion(Protocol):
         """
 
 
-class Schedulable(Struct, frozen=True):
-    request: SchedulingRequest
-    signature: bytes
-    """Equal for pods with equal requests."""
-
-
 class Pending(Struct, frozen=True):
     why: str
     until: float | None = None
@@ -72,7 +66,8 @@ class Pending(Struct, frozen=True):
     """UID of an object that is being written: the pod is evaluated when that has ended."""
 
 
-Answer = Schedulable | Pending | Ignored | Foreign
+Answer = SchedulingRequest | Pending | Ignored | Foreign
+QueuedUnit = AssessedUnit[Pending]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +157,13 @@ class PodAssessor:
         if (until := refusals.settling(uid, now)) is not None:
             return Pending("kube-scheduler is deciding what to do about it", until=until)
         companions, refused_for_companions = self._companions(request, now)
-        request = replace(
+        return replace(
             request,
             refused_nodes=refusals.nodes(uid, now),
             earlier_refusals=refusals.times(uid),
             companions=companions,
             refused_for_companions=refused_for_companions,
         )
-        return Schedulable(request, signature(request, by_labels=self._inventory.refuses_by_labels(pod)))
 
     def _companions(self, request: SchedulingRequest, now: float) -> tuple[tuple[Companions, ...], Counter[str]]:
         """Return the other pods that wait for one of these claims.

@@ -11,7 +11,7 @@ from msgspec.structs import force_setattr
 
 from controller.assessment import Fault
 from controller.decide import Decision, LeftOut, Unschedulable
-from controller.gangs import GangState, GangUnschedulable
+from controller.gangs import GangState, UnitRefusal
 from controller.reasons import with_command
 from hami_dra.api import names
 from hami_dra.api.core import Pod
@@ -123,7 +123,7 @@ def gang_blocked(state: GangState, blocked: Pod, why: str) -> Message:
     return Message(WARNING, GANG_INCOMPLETE, note, GANG_INCOMPLETE, note)
 
 
-def gang_refused(state: GangState, refusal: GangUnschedulable) -> Message:
+def gang_refused(state: GangState, refusal: UnitRefusal) -> Message:
     """Return the one message about a gang without room; the command is about the member that came closest."""
     counts = refusal.refusal.node_counts
     reason, note = FILTERING_FAILED, f"{state.key}: {refusal.message}"

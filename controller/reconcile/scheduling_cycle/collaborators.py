@@ -1,18 +1,14 @@
-"""The parts of a term that the scheduling cycles of pods and gangs work with. Created by `term`."""
-
-from collections.abc import Callable
+"""The parts of a term that the scheduling cycle works with. Created by `term`."""
 
 from msgspec import Struct
 
-from controller.decide import Answer, Decision, Options, SchedulingRequest
-from controller.inventory import Inventory
-from controller.reconcile.binding import AssumedPods, BindingCycle, ClaimWriter, GateKeeper
+from controller.decide import Options
+from controller.gangs import Decide
+from controller.reconcile.binding import BindingCycle, ClaimWriter, GateKeeper
 from controller.reconcile.fence import Fence
 from controller.reconcile.queueing import PodAssessor, SelectorBudgets
 from controller.reconcile.repair import Deallocator
 from controller.reconcile.runtime import DecisionLog, HeldBack
-
-Decide = Callable[[Inventory, SchedulingRequest, Options], Answer]
 
 
 class Deciding(Struct, frozen=True):
@@ -33,11 +29,4 @@ class Acting(Struct, frozen=True):
     gate: GateKeeper
     deallocator: Deallocator
     claims: ClaimWriter
-    assumed_pods: AssumedPods
     fence: Fence
-
-
-def drivers_of(decision: Decision) -> set[str]:
-    """Return the drivers whose devices the decision allocates."""
-    results = (entry.allocation["devices"]["results"] for entry in decision.allocations)
-    return {result["driver"] for each in results for result in each}

@@ -1,11 +1,20 @@
-"""The scheduling cycle: decides one pod after the other in memory, assumes it, writes it in the
-background.
+"""The scheduling cycle: decides one unit after the other in memory, assumes it, writes it in the
+background. A unit is one pod, or the members of a gang that wait.
 
 Created by `controller` for the time this process leads. `triggers` puts pods into the queue, `run`
-takes them out. Decisions are serial, so that each sees all before it; commits run concurrently
-(`binding_cycle`), so that the API server's latency does not delay the next decision. Nothing is
-decided while no fence is known to hold, and nothing is committed for a driver whose fence is down;
-pods that need no decision are ungated nevertheless.
+takes them out; the oldest member that waits stands for its gang. Decisions are serial, so that each
+sees all before it; commits run concurrently (`binding_cycle`), so that the API server's latency does
+not delay the next decision. Nothing is decided while no fence is known to hold, and nothing is
+committed for a driver whose fence is down; pods that need no decision are ungated nevertheless.
+
+| station | one pod | a gang, besides |
+|---|---|---|
+| evaluate | it is there, and not held back | it is complete, and no member is being written (`gang_life`) |
+| assess | its claims, volumes, policies | each member, until too many of them wait |
+| wait | fence, last commit, slots | members that may still be created |
+| decide | unless an equal one was refused | all members at once |
+| place | commit | one commit of all (`binding.gang_commit`), checked before its end |
+| refuse | event, gate patience, release | a rest after a long decision, `--gang-hold` |
 """
 
 import asyncio
@@ -16,33 +25,29 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from controller.allocation import AttemptSpent
-from controller.assessment import Foreign, Ignored
-from controller.decide import (
-    Decision,
-    EqualRefusals,
-    SchedulingRequest,
-    Unschedulable,
-    without_trace,
-)
+from controller.allocation import FIRST_ATTEMPT, Attempt, AttemptSpent
+from controller.assessment import Foreign, Signature, assess_unit
+from controller.cluster.incremental import LruCache
+from controller.decide import Decision, EqualRefusals, SchedulingRequest, without_trace
+from controller.gangs import GangKey, UnitDecision, UnitRefusal, decide_unit
 from controller.inventory import SliceSpent
-from controller.reconcile.observability import decision_logging
+from controller.reasons import Change
 from controller.reconcile.queueing import (
-    Answer,
-    Change,
+    FOREVER,
+    GangQueue,
     NamespaceWaits,
     News,
     Pending,
-    Schedulable,
+    QueuedUnit,
     Triggers,
     WaitingPods,
     content_of,
 )
 from controller.reconcile.runtime import Context, messages
-from controller.reconcile.scheduling_cycle.collaborators import Acting, Deciding, drivers_of
-from controller.reconcile.scheduling_cycle.gangs import GangCycle
-from controller.reconcile.scheduling_cycle.search_attempts import SearchAttempts
-from controller.reconcile.scheduling_cycle.unplaced_pods import UnplacedPods
+from controller.reconcile.scheduling_cycle.collaborators import Acting, Deciding
+from controller.reconcile.scheduling_cycle.gang_life import GangLife
+from controller.reconcile.scheduling_cycle.notices import Notices
+from controller.reconcile.scheduling_cycle.unplaced_units import DEVICES_OF_GANG, UnplacedUnits
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
 from hami_dra.api.podclaims import claim_keys
@@ -54,6 +59,14 @@ log = logging.getLogger(__name__)
 _ROOM_INTERVAL: Final = 0.02
 """Seconds between two rounds over the groups of refused pods: a burst of events causes one round."""
 _NOMINATION_INTERVAL: Final = 1.0
+_STEPS_KEPT: Final = 1_024
+"""Units whose next attempt is known: one that is forgotten begins with a short one again."""
+_STEPS_PER_MEMBER: Final = 64
+"""Of the longest attempt, so that a large gang of eight cards each can be placed."""
+_REST: Final = 19.0
+"""A refused gang is not tried again before this many times the duration of its decision have
+passed: big gangs that cannot run take at most a twentieth of the time.
+"""
 
 
 class SchedulingCycle:
@@ -74,11 +87,12 @@ class SchedulingCycle:
         self._wake = waiting.wake
         self._triggers = triggers
         self._acting = acting
-        self._unplaced = UnplacedPods(context, waiting, acting.gate, deciding.log)
-        self._attempts = SearchAttempts()
-        self.gangs = GangCycle(
-            context, deciding, waiting, triggers, acting, unplaced=self._unplaced, attempts=self._attempts
-        )
+        self.gangs = GangQueue(context, waiting)
+        self._notices = Notices(context, deciding, self.gangs)
+        self._gang_life = GangLife(context, waiting, acting, self.gangs, self._notices)
+        self._unplaced = UnplacedUnits(context, waiting, acting, self._notices, self._gang_life)
+        self._steps: LruCache[int] = LruCache(_STEPS_KEPT)
+        """Unit → steps of its next attempt: twice as many as of the one before, up to a limit."""
         self._group: asyncio.TaskGroup
         self._fence_changed = False
         self._equal = EqualRefusals()
@@ -87,8 +101,8 @@ class SchedulingCycle:
     async def run(self) -> None:
         """Run until cancelled, or `LeadershipLost` (in an exception group)."""
         async with asyncio.TaskGroup() as self._group:
-            self.gangs.group = self._group
-            self._group.create_task(self.gangs.notices.run(), name="notices of gangs")
+            self._gang_life.group = self._unplaced.group = self._group
+            self._group.create_task(self._notices.run(), name="notices of gangs")
             self._triggers.start()
             while True:
                 await self._acting.binding_cycle.slots.wait()
@@ -132,7 +146,7 @@ class SchedulingCycle:
         await wait_at_most(self._wake, until - now)
         self._wake.clear()
 
-    # --- one pod ----------------------------------------------------------------------------------
+    # --- one unit ---------------------------------------------------------------------------------
 
     def _evaluate_guarded(self, key: str, now: float) -> None:
         """Call `_evaluate`; an unexpected error postpones the pod, and ends nothing."""
@@ -150,26 +164,25 @@ class SchedulingCycle:
             return
         if not self._settings.gate:
             self._unplaced.lift_gate(pod, "the gate is off")
-        gang = self.gangs.members.of(pod)
-        if gang is not None and not self.gangs.members.stands_for(pod, gang):
+        gang = self.gangs.of(pod)
+        if gang is not None and not self.gangs.stands_for(pod, gang):
             return
         held_back = self._deciding.held_back
         if (hold := held_back.hold(pod, now, gang)) is not None:
             event = messages.decision_stalled(hold.why)
-            self._unplaced.keep_waiting(pod, Pending(hold.why, hold.until, passing=False, event=event), now)
+            self._unplaced.postpone(pod, Pending(hold.why, hold.until, passing=False, event=event))
             return
         before = time.perf_counter()
         budget = self._deciding.selectors.of(pod.metadata.namespace, partial(self._selectors_of, pod), now)
         try:
             with held_back.deciding_on(pod, gang), self._inventory.verdicts.within(budget):
-                if gang is not None:
-                    self.gangs.evaluate(gang, pod, now)
-                else:
-                    self._act(pod, self._deciding.assessor.assess(pod, now), now)
+                unit = self._assess(pod, gang, now)
+                if unit is not None:
+                    self._act(unit, now)
             budget.decided()
         except NamespaceWaits as wait:
             event = messages.namespace_over_budget(wait.note)
-            self._unplaced.keep_waiting(pod, Pending(wait.note, wait.until, event=event), now)
+            self._unplaced.postpone(pod, Pending(wait.note, wait.until, event=event))
         except SliceSpent:
             log.debug("pod %s: goes on when it is its namespace's turn again", key)
             self._metrics.decision_seconds.labels("unfinished").observe(time.perf_counter() - before)
@@ -184,150 +197,178 @@ class SchedulingCycle:
         claims = [self._informers.claim(key) for key in claim_keys(pod)]
         return content_of(claim for claim in claims if claim is not None)
 
-    def _act(self, pod: Pod, answer: Answer, now: float) -> None:
-        match answer:
-            case Ignored(why):
-                self._unplaced.let_go(pod, why)
-            case Foreign():
-                self._unplaced.leave_to_others(pod, answer, now)
-            case Pending():
-                self._unplaced.keep_waiting(pod, answer, now)
-                if not answer.behind:
-                    self._release(pod, answer.why)
-            case Schedulable():
-                self._decide_on(pod, answer, now)
+    def _assess(self, pod: Pod, gang: GangKey | None, now: float) -> QueuedUnit | None:
+        """Return the unit for which the pod stands, or None: its gang is not complete, and the
+        queue knows for how long it waits. Raises SliceSpent: it is assessed again in its next turn.
+        """
+        assess = partial(self._deciding.assessor.assess, now=now)
+        if gang is None:
+            return assess_unit(pod, (pod,), None, assess)
+        state = self._gang_life.complete(gang, pod, now)
+        if state is None:
+            return None
+        waiting = self.gangs.remembered(gang)
+        unit = assess_unit(pod, state.pending, state, assess, first=waiting.blocked_by, node_of=self._node_of)
+        waiting.blocked_by = unit.blocked[0].pod.key if unit.blocked else ""
+        return unit
 
-    # --- deciding ---------------------------------------------------------------------------------
+    def _node_of(self, pod: Pod) -> str:
+        return self._inventory.assumed_node(pod.metadata.uid) or pod.status.nominated_node_name
 
-    def _decide_on(self, pod: Pod, ready: Schedulable, now: float) -> None:
-        key = pod.key
-        if self._inventory.starts_over(pod):
-            self._triggers.made_room(Change.DEVICES_FREED)
-        if self._must_wait(pod, now):
-            return
-        if self._queue.is_known_full(ready.signature):
-            if self._unplaced.is_uneven(ready.signature):
-                self._unplaced.wait_for_others(key, ready.signature, refused_at=None)
-                return
-            if (known := self._unplaced.refusal_of(ready.signature)) is not None:
-                self._remember(ready.request, known)
-                self._refuse(pod, ready, known, now, refused_at=None)
-                return
-        answer = self._decide(pod, ready.request)
-        self._remember(ready.request, answer)
-        decision_logging.details(self._inventory, ready.request, self._deciding.options, answer)
-        answer = self._equal.of(without_trace(answer))
-        if isinstance(answer, Unschedulable):
-            decision_logging.refused(pod, answer)
-            self._metrics.refused(answer.reasons, error=bool(answer.error))
-            self._refuse(pod, ready, answer, now, refused_at=now)
+    def _act(self, unit: QueuedUnit, now: float) -> None:
+        if unit.gang is not None and not unit.least:
+            for each in unit.settled:
+                self._unplaced.lift_gate(each.pod, DEVICES_OF_GANG)
+        if unit.is_blocked:
+            self._unplaced.keep_waiting(unit, now)
+        elif not unit.ready:
+            if unit.gang is not None:
+                self.gangs.forget(unit.gang.key)
+            self._unplaced.let_go(unit, now)
         else:
-            self._act_on(pod, ready, answer, now)
+            for request in unit.ready:
+                if self._inventory.starts_over(request.pod):
+                    self._triggers.made_room(Change.DEVICES_FREED)
+            if not self._must_wait(unit, now):
+                self._decide_on(unit, now)
 
-    def _act_on(self, pod: Pod, ready: Schedulable, decision: Decision, now: float) -> None:
-        """Place the pod, unless something else must happen first."""
-        if not self._acting.fence.holds(drivers := drivers_of(decision)):
-            self._not_yet(ready.request, f"the fence of {', '.join(sorted(drivers))} is not in force yet")
-            self._queue.wait(pod.key)
-        elif self._waits_for_nominated(pod, ready.request, decision, now):
-            self._not_yet(ready.request, f"kube-scheduler is making room for it on {ready.request.preferred_node}")
-            self._queue.wait(pod.key, now + _NOMINATION_INTERVAL)
-        elif not ready.request.required_node and not self._inventory.fits_in_any_order(pod, decision.node):
-            why = "other pods must be bound before it, or kube-scheduler would find its topology spread or affinity broken"
-            self._not_yet(ready.request, why)
-            self._unplaced.wait_for_others(pod.key, ready.signature, refused_at=now)
-        else:
-            self._place(pod, ready, decision, now)
-
-    def _must_wait(self, pod: Pod, now: float) -> bool:
-        """Return whether the pod must not be decided now; the queue then knows for how long."""
-        namespace = pod.metadata.namespace
-        if self._acting.fence.is_down:
-            self._queue.wait(pod.key)
-        elif now < (until := self._acting.binding_cycle.paused_until(pod)):
-            self._queue.wait(pod.key, until)
-        elif not self._acting.binding_cycle.slots.may_start(namespace):
-            self._acting.binding_cycle.slots.park(namespace, pod.key)
-            self._queue.wait(pod.key)
+    def _must_wait(self, unit: QueuedUnit, now: float) -> bool:
+        """Return whether the unit must not be decided now; the queue then knows for how long."""
+        namespace, cycle = unit.pod.metadata.namespace, self._acting.binding_cycle
+        paused = max(cycle.paused_until(request.pod) for request in unit.ready)
+        if unit.gang is not None and now < (complete := self._gang_life.arrived(unit.gang, now)):
+            self._wait(unit, complete, "more members may be created", now, passing=True)
+        elif self._acting.fence.is_down:
+            self._wait(unit, FOREVER, "the fence is not in force", now, passing=True)
+        elif now < paused:
+            self._wait(unit, paused, "its last commit failed", now)
+        elif not cycle.slots.may_start(namespace):
+            cycle.slots.park(namespace, unit.pod.key)
+            self._queue.wait(unit.pod.key)
         else:
             return False
         return True
 
-    def _decide(self, pod: Pod, request: SchedulingRequest) -> Decision | Unschedulable:
-        """Decide the pod. Raises SliceSpent.
+    def _wait(self, unit: QueuedUnit, until: float, why: str, now: float, *, passing: bool = False) -> None:
+        """Evaluate the unit again at a time, or at the end of what a gang's members hold meanwhile."""
+        if unit.gang is not None:
+            until = min(until, self._gang_life.end_of_hold(unit, unit.gang, why, now, passing=passing))
+        self._queue.wait(unit.pod.key, until)
 
-        A pod that keeps an earlier claim counts on that claim's node; it must not block itself
-        there.
-        """
-        counted_on = self._inventory.assumed_node(pod.metadata.uid)
-        self._inventory.forget_pod(pod.metadata.uid)
-        before = time.perf_counter()
-        attempt = self._attempts.next(pod.metadata.uid, self._settings.search_steps)
-        try:
-            answer = self._deciding.decide(self._inventory, request, replace(self._deciding.options, attempt=attempt))
-        except AttemptSpent:
-            self._attempts.spent(pod.metadata.uid, attempt)
-            raise
-        finally:
-            if counted_on:
-                self._inventory.assume_pod(pod, counted_on)
-        seconds = time.perf_counter() - before
-        self._deciding.held_back.decided(pod)
-        self._metrics.decision_seconds.labels(_result(answer)).observe(seconds)
-        return answer
+    # --- deciding ---------------------------------------------------------------------------------
 
-    def _remember(self, request: SchedulingRequest, answer: Decision | Unschedulable) -> None:
-        """Store the decision for explanations."""
-        at, now = self._clock.wall(), self._clock.monotonic()
-        self._deciding.log.record(self._inventory, request, self._deciding.options, answer, at=at, now=now)
-
-    def _not_yet(self, request: SchedulingRequest, why: str) -> None:
-        """Store that the decision is not carried out for now."""
-        claims = (entry.claim.key for entry in request.claims)
-        self._deciding.log.waiting(request.pod, why, claims, passing=True, at=self._clock.wall(), replacing=True)
-
-    def _refuse(
-        self, pod: Pod, ready: Schedulable, refusal: Unschedulable, now: float, *, refused_at: float | None
-    ) -> None:
-        """Queue an unschedulable pod, and release its allocated claims, which keep devices from other pods."""
-        if refusal.overrun is not None:
-            self._unplaced.over_budget(pod, refusal, refusal.overrun.until, now)
-        else:
-            self._unplaced.no_room(pod, ready, refusal, now, refused_at=refused_at)
-        self._release(pod, "its other claims do not fit next to it")
-
-    def _release(self, pod: Pod, why: str) -> None:
-        """Release the claims that only this pod holds, since it cannot run now."""
-        if any(map(self._acting.claims.is_ours, self._informers.claims_of(pod))):
-            release = self._acting.deallocator.release(pod, why)
-            self._group.create_task(release, name=f"release {pod.key}")
-
-    def _place(self, pod: Pod, ready: Schedulable, decision: Decision, now: float) -> None:
-        if not decision.allocations:
-            self._unplaced.leave_to_others(pod, Foreign("nothing of it is ours to allocate", ready.signature), now)
+    def _decide_on(self, unit: QueuedUnit, now: float) -> None:
+        signature = unit.signature(self._inventory)
+        if self._queue.is_known_full(signature.digest):
+            if self._unplaced.is_uneven(signature):
+                self._unplaced.wait_for_others(unit.pod.key, signature, refused_at=None)
+                return
+            if (known := self._unplaced.refusal_of(signature)) is not None:
+                if unit.gang is None:
+                    self._notices.decided(unit, known, again=True)
+                self._unplaced.refuse(unit, signature, known, now, refused_at=None)
+                return
+        answer, spent = self._decide(unit)
+        self._notices.decided(unit, answer)
+        if isinstance(answer, UnitDecision):
+            self._act_on(unit, signature, answer, now)
             return
-        decision_logging.placed(pod, decision)
-        self._metrics.decisions.labels("placed").inc()
-        self._timeouts.forget(pod.metadata.uid)
-        self._queue.placed(pod.key)
-        self._triggers.made_room(Change.PODS_MOVED, pod.metadata.namespace)
-        self._acting.binding_cycle.start(self._group, pod, decision)
+        self._metrics.refused(answer.refusal.reasons, error=bool(answer.refusal.error))
+        # the trace refers to columns, and is not to be kept
+        answer = replace(answer, refusal=self._equal.of(without_trace(answer.refusal)))
+        rest = 0.0
+        if unit.gang is not None:
+            self._metrics.gang_decisions.labels("refused").inc()
+            rest = _REST * spent
+        self._unplaced.refuse(unit, signature, answer, now, refused_at=now + rest)
 
-    def _waits_for_nominated(self, pod: Pod, request: SchedulingRequest, decision: Decision, now: float) -> bool:
+    def _decide(self, unit: QueuedUnit) -> tuple[UnitDecision | UnitRefusal, float]:
+        """Decide the unit. Returns the CPU seconds, too. Raises SliceSpent."""
+        most = self._settings.search_steps
+        if unit.gang is not None:
+            most = max(most, _STEPS_PER_MEMBER * len(unit.ready))
+        steps = min(self._steps.find(unit.key) or FIRST_ATTEMPT, most)
+        options = replace(self._deciding.options, attempt=Attempt(steps, is_last=steps == most))
+        began, before = time.perf_counter(), self._clock.cpu()
+        try:
+            answer = decide_unit(self._inventory, unit.unit, options, self._deciding.decide)
+        except AttemptSpent:
+            self._steps.put(unit.key, 2 * steps)
+            raise
+        spent = self._clock.cpu() - before
+        if isinstance(answer, UnitDecision) and not answer.placed:
+            answer = UnitRefusal.of_elastic(answer)
+        self._deciding.held_back.decided(unit.pod, unit.gang.key if unit.gang is not None else None)
+        self._metrics.decision_seconds.labels(_result(answer)).observe(time.perf_counter() - began)
+        return answer, spent
+
+    def _act_on(self, unit: QueuedUnit, signature: Signature, answer: UnitDecision, now: float) -> None:
+        """Place the unit, unless something else must happen first."""
+        if not self._acting.fence.holds(drivers := _drivers_of(answer)):
+            self._notices.not_yet(unit, f"the fence of {', '.join(sorted(drivers))} is not in force yet")
+            self._wait(unit, FOREVER, "no fence", now, passing=True)
+        elif unit.gang is not None or self._may_be_placed(unit, signature, answer, now):
+            self._place(unit, answer)
+
+    def _may_be_placed(self, unit: QueuedUnit, signature: Signature, answer: UnitDecision, now: float) -> bool:
+        """Return whether a pod may be placed before kube-scheduler does anything else. If not, the
+        queue knows for how long it waits.
+        """
+        ((request, decision),) = answer.placed
+        if self._waits_for_nominated(request, decision, now):
+            self._notices.not_yet(unit, f"kube-scheduler is making room for it on {request.preferred_node}")
+            self._queue.wait(unit.pod.key, now + _NOMINATION_INTERVAL)
+        elif not request.required_node and not self._inventory.fits_in_any_order(request.pod, decision.node):
+            why = "other pods must be bound before it, or kube-scheduler would find its topology spread or affinity broken"
+            self._notices.not_yet(unit, why)
+            self._unplaced.wait_for_others(unit.pod.key, signature, refused_at=now)
+        elif not decision.allocations:
+            foreign = Foreign("nothing of it is ours to allocate", signature.digest)
+            self._unplaced.leave_to_others(unit.pod, foreign, now)
+        else:
+            return True
+        return False
+
+    def _waits_for_nominated(self, request: SchedulingRequest, decision: Decision, now: float) -> bool:
         """Return whether to wait for the node that kube-scheduler is emptying for this pod.
 
         Otherwise its victims would be evicted for nothing.
         """
-        nominated = node_made_free(pod)
+        nominated = node_made_free(request.pod)
         if not nominated or decision.node == nominated or request.required_node:
             return False
-        if now >= self._timeouts.runs_out(pod.metadata.uid, "nomination", now):
+        if now >= self._timeouts.runs_out(request.pod.metadata.uid, "nomination", now):
             return False
         return any(map(is_leaving, self._informers.pods_on(nominated)))
 
+    def _place(self, unit: QueuedUnit, answer: UnitDecision) -> None:
+        self._notices.placed(unit, answer)
+        self._metrics.decisions.labels("placed").inc(len(answer.placed))
+        self._timeouts.forget(unit.key)
+        self._queue.placed(unit.pod.key)
+        for request, _ in answer.placed:
+            self._queue.drop(request.pod.key)
+        self._triggers.made_room(Change.PODS_MOVED, unit.pod.metadata.namespace)
+        placed = [(request.pod, without_trace(decision)) for request, decision in answer.placed]
+        if unit.gang is None:
+            self._acting.binding_cycle.start(self._group, *placed[0])
+        else:
+            self._metrics.gang_decisions.labels("placed").inc()
+            self._gang_life.commit(unit, unit.gang, placed)
 
-def _result(answer: Decision | Unschedulable) -> str:
+
+def _result(answer: UnitDecision | UnitRefusal) -> str:
     """Return the result's name in the metrics."""
-    if isinstance(answer, Decision):
+    if isinstance(answer, UnitDecision):
         return "placed"
-    return "error" if answer.error else "refused"
+    return "error" if answer.refusal.error else "refused"
+
+
+def _drivers_of(answer: UnitDecision) -> set[str]:
+    """Return the drivers whose devices the decision allocates."""
+    return {
+        result["driver"]
+        for _, decision in answer.placed
+        for entry in decision.allocations
+        for result in entry.allocation["devices"]["results"]
+    }

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.allocation import Attempt, AttemptSpent
-from controller.gangs import GangDecision, GangUnschedulable, decide_gang
+from controller.gangs import UnitDecision, UnitRefusal, decide_gang
 from controller.gangs.member_placements import STEPS_PER_DECISION
 from tests.support.allocation import DRIVER, claim, exactly
 from tests.support.gang_requests import OPTIONS as SHARED
@@ -41,7 +41,7 @@ def test_a_gang_is_placed_in_many_attempts_as_in_one():
     wanted = gang(member("p0", 6), member("p1", 17), member("p2", 6), least=2)
     answer, attempts = decided(inventory, wanted)
     assert attempts > 1
-    assert isinstance(answer, GangDecision)
+    assert isinstance(answer, UnitDecision)
     alone = decide_gang(inventory, wanted, OPTIONS)
     assert [decision for _, decision in answer.placed] == [decision for _, decision in alone.placed]
     assert [each.pod.metadata.name for each, _ in answer.left] == ["p1"]
@@ -51,14 +51,14 @@ def test_a_gang_with_a_member_that_no_node_fits_is_refused_after_some_attempts()
     inventory = furnished(4)
     answer, attempts = decided(inventory, gang(member("p0", 6), member("p1", 6), member("p2", 17)))
     assert attempts > 1
-    assert isinstance(answer, GangUnschedulable)
+    assert isinstance(answer, UnitRefusal)
     assert answer.member == "ns/p2"
     assert not inventory.usage.uses()
 
 
 def test_a_gang_that_the_longest_attempt_cannot_place_is_given_up():
     answer, _ = decided(furnished(4), gang(member("p0", 6), member("p1", 6), member("p2", 17)), most=40)
-    assert isinstance(answer, GangUnschedulable)
+    assert isinstance(answer, UnitRefusal)
     assert "given up after" in answer.message
 
 
@@ -66,12 +66,12 @@ def test_decisions_beyond_one_for_each_member_are_charged_to_the_attempt():
     small = Attempt(25 * STEPS_PER_DECISION, is_last=False)
     inventory = cluster(4, 1, labels=lambda number: {RACK: f"r{number // 2}"}, shares="10")
     alike = gang(*[member_of_kind(f"p{number}", 1) for number in range(40)])
-    assert isinstance(decide_gang(inventory, alike, replace(SHARED, attempt=small)), GangDecision)
+    assert isinstance(decide_gang(inventory, alike, replace(SHARED, attempt=small)), UnitDecision)
     assert small.spent == 0
     unlike = gang(*[member_of_kind(f"p{number}", number % 8) for number in range(40)], topology=(within(RACK),))
     with pytest.raises(AttemptSpent):
         decide_gang(inventory, unlike, replace(SHARED, attempt=small))
-    assert isinstance(decide_gang(inventory, unlike, SHARED), GangUnschedulable)
+    assert isinstance(decide_gang(inventory, unlike, SHARED), UnitRefusal)
 
 
 def member_of_kind(name, kind):

@@ -1,6 +1,6 @@
 """Topology of gangs: tightest domain first, required and preferred keys, what a domain lacks. Pure."""
 
-from controller.gangs import GangDecision, GangUnschedulable, decide_gang
+from controller.gangs import UnitDecision, UnitRefusal, decide_gang
 from controller.inventory.inventory import Inventory
 from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools
@@ -29,7 +29,7 @@ def placed(inventory, wanted):
     before = held(inventory)
     found = decide_gang(inventory, wanted, OPTIONS)
     assert held(inventory) == before
-    assert isinstance(found, GangDecision), found
+    assert isinstance(found, UnitDecision), found
     return found
 
 
@@ -37,7 +37,7 @@ def refused(inventory, wanted):
     before = held(inventory)
     found = decide_gang(inventory, wanted, OPTIONS)
     assert held(inventory) == before
-    assert isinstance(found, GangUnschedulable), found
+    assert isinstance(found, UnitRefusal), found
     return found
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from controller.allocation import Attempt
 from controller.decide import decide
-from controller.gangs import GangDecision, GangUnschedulable, TopologyConstraint, decide_gang
+from controller.gangs import TopologyConstraint, UnitDecision, UnitRefusal, decide_gang
 from controller.gangs.domains import MOST_KINDS
 from tests.cards import claim, request
 from tests.support.examples import SOAK, examples
@@ -121,7 +121,7 @@ def test_many_kinds_of_members_find_their_places_like_few():
     wanted = [member(f"p{number:03}", memory=f"{1 + number}Mi", cores="0") for number in range(MOST_KINDS + 30)]
     inventory = cluster(10, 1, labels=lambda number: {"rack": f"r{number // 5}"}, shares="16")
     found = decide_gang(inventory, gang(*wanted, topology=topology("", "rack")), OPTIONS)
-    assert isinstance(found, GangDecision)
+    assert isinstance(found, UnitDecision)
     assert len(found.placed) == MOST_KINDS + 30
     short = gang(
         *wanted, *[member(f"q{number}", memory="1Mi", cores="0") for number in range(70)], topology=topology("rack")
@@ -137,13 +137,13 @@ def test_domains_that_hold_each_kind_but_not_all_members_are_not_tried():
     for topology_keys in (topology("", "rack"), topology("rack")):
         answer = decide_gang(inventory, replace(wanted, topology=topology_keys), OPTIONS)
         if topology_keys[0].required:
-            assert isinstance(answer, GangUnschedulable)
+            assert isinstance(answer, UnitRefusal)
             assert answer.message.startswith(
                 "20 of 40 members fit at once in one domain of rack, as a requires; rack=r0"
             )
             assert [each.tried for each in answer.domains] == [True, False, False, False]
         else:
-            assert isinstance(answer, GangDecision)
+            assert isinstance(answer, UnitDecision)
             assert answer.steps == 40
 
 
@@ -154,7 +154,7 @@ def test_members_of_several_requests_need_a_slot_for_each():
     ]
     wanted = gang(*[member(each.metadata.name, claims=(each,)) for each in claims], topology=topology("", "rack"))
     answer = decide_gang(inventory, wanted, OPTIONS)
-    assert isinstance(answer, GangDecision)
+    assert isinstance(answer, UnitDecision)
     assert answer.steps == 20
     assert answer.domain == "rack=r0, rack=r1"
 
@@ -164,6 +164,6 @@ def test_hundreds_of_domains_are_chosen_in_the_order_of_their_room():
     inventory = cluster(60, 1, labels=lambda number: {"rack": f"r{0 if number < 30 else 1 if number < 50 else number}"})
     wanted = gang(*[member(f"p{number:02}") for number in range(51)], topology=topology("", "rack"))
     found = decide_gang(inventory, wanted, OPTIONS)
-    assert isinstance(found, GangDecision)
+    assert isinstance(found, UnitDecision)
     assert len({node for node in nodes_of(found) if int(node[1:]) < 50}) == 50
     assert found.domain.startswith("rack=r0, rack=r1, rack=r5")

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from controller.gangs import GangDecision, GangUnschedulable, decide_gang
+from controller.gangs import UnitDecision, UnitRefusal, decide_gang
 from controller.gangs.exhaustive_search import devices_of as chosen_devices
 from hami_dra.api.resource import DeviceConstraint
 from tests.cards import card, claim, node, request, slice_of
@@ -20,7 +20,7 @@ def placed(inventory, wanted, **options):
     before = held(inventory)
     found = decide_gang(inventory, wanted, OPTIONS, **options)
     assert held(inventory) == before
-    assert isinstance(found, GangDecision), found
+    assert isinstance(found, UnitDecision), found
     return found
 
 
@@ -28,7 +28,7 @@ def refused(inventory, wanted, **options):
     before = held(inventory)
     found = decide_gang(inventory, wanted, OPTIONS, **options)
     assert held(inventory) == before
-    assert isinstance(found, GangUnschedulable), found
+    assert isinstance(found, UnitRefusal), found
     return found
 
 
@@ -230,7 +230,7 @@ def test_pods_that_counted_before_count_again_afterwards():
     members = pairs(2)
     inventory.assume_pod(members[0].pod, "n01")
     before = held(inventory)
-    assert isinstance(decide_gang(inventory, gang(*members), OPTIONS), GangDecision)
+    assert isinstance(decide_gang(inventory, gang(*members), OPTIONS), UnitDecision)
     assert held(inventory) == before
     assert inventory.assumed_node(members[0].pod.metadata.uid) == "n01"
 

@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from controller.decide import Decision, Unschedulable, decide
-from controller.gangs import GangDecision, Trial
+from controller.gangs import Trial, UnitDecision
 from controller.inventory.model import DeviceId
 from tests.cards import DRIVER, allocated
 from tests.support.gang_requests import OPTIONS, cluster, devices_of, held, member
@@ -77,6 +77,6 @@ def test_masked_devices_are_not_chosen():
     wanted = member("p", 2)
     masked = frozenset({DeviceId(DRIVER, "n00", "gpu-0"), DeviceId(DRIVER, "n00", "gpu-2")})
     answer = decide(inventory, replace(wanted, masked_devices=masked), OPTIONS)
-    assert devices_of(GangDecision(((wanted, answer),))) == {("n00", "gpu-1"): 1, ("n00", "gpu-3"): 1}
+    assert devices_of(UnitDecision(((wanted, answer),))) == {("n00", "gpu-1"): 1, ("n00", "gpu-3"): 1}
     more = masked | {DeviceId(DRIVER, "n00", "gpu-1")}
     assert isinstance(decide(inventory, replace(wanted, masked_devices=more), OPTIONS), Unschedulable)

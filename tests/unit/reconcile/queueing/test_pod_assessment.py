@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from controller.allocation.stamping import stamped
-from controller.assessment import signature
+from controller.assessment.pod_assessment import signature
 from controller.decide import PodClaim, SchedulingRequest
 from controller.decide.companions import grouped
 from controller.reconcile.runtime import patches

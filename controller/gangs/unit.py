@@ -1,4 +1,4 @@
-"""The input of `decide_gang`: the members to be placed together, and where. Pure."""
+"""The unit of scheduling: the members to be placed together, and where. One pod is a unit of one. Pure."""
 
 from msgspec import Struct
 
@@ -17,8 +17,11 @@ class TopologyConstraint(Struct, frozen=True):
     """Object and field for messages: `PodGroup team/train spec.schedulingConstraints.topology[0].key`."""
 
 
-class GangRequest(Struct, frozen=True):
-    key: GangKey
+class Unit(Struct, frozen=True):
+    """The input of `decide_unit`."""
+
+    key: GangKey | None
+    """None: one pod that belongs to no gang."""
     members: tuple[SchedulingRequest, ...]
     """The members that are not bound, oldest first, each as if it were decided alone. Claims that
     are allocated pin their member to a node.

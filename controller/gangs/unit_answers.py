@@ -1,4 +1,4 @@
-"""The answers of `decide_gang`: a `GangDecision`, or a `GangUnschedulable` with its reason. Pure."""
+"""The answers of `decide_unit`: a `UnitDecision`, or a `UnitRefusal` with its reason. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from controller.decide.answers import Decision, Unschedulable
 from controller.decide.scheduling_request import SchedulingRequest
 from controller.gangs.domains import Domain
-from controller.gangs.gang_request import GangRequest
+from controller.gangs.unit import Unit
 from controller.reasons.reason import Reason
 from hami_dra.api.printable import counted
 
@@ -38,9 +38,9 @@ class DomainVerdict(Struct, frozen=True):
     """Why the gang does not fit: `12 of 16 members fit, 4 too few`. Empty if it does."""
 
 
-class GangDecision(Struct, frozen=True):
+class UnitDecision(Struct, frozen=True):
     placed: tuple[tuple[SchedulingRequest, Decision], ...]
-    """At least `least` of them, in the order of `GangRequest.members`; in that of the decision where a
+    """At least `least` of them, in the order of `Unit.members`; in that of the decision where a
     member fits only after others.
     """
     left: tuple[tuple[SchedulingRequest, Unschedulable], ...] = ()
@@ -53,9 +53,9 @@ class GangDecision(Struct, frozen=True):
     """Decisions about single members that were needed."""
 
 
-class GangUnschedulable(Struct, frozen=True):
+class UnitRefusal(Struct, frozen=True):
     message: str
-    """`3 of 4 members fit; ...`, with the domain and what it lacks."""
+    """Of a gang: `3 of 4 members fit; ...`, with the domain and what it lacks."""
     refusal: Unschedulable
     """Of the member that found no room in the best attempt."""
     member: str
@@ -68,14 +68,14 @@ class GangUnschedulable(Struct, frozen=True):
     """What the message says; None where it is an error."""
 
     @classmethod
-    def of_elastic(cls, answer: GangDecision) -> "GangUnschedulable":
+    def of_elastic(cls, answer: UnitDecision) -> "UnitRefusal":
         """Return the refusal of a gang whose members are all elastic, and none of which found room."""
         first, refusal = answer.left[0]
         return cls(refusal.message, refusal, first.pod.key, 0, answer.domains, answer.steps, refusal.reason)
 
 
 def verdicts_of(
-    domains: Sequence[Domain], tried: Mapping[str, int], request: GangRequest, most: int
+    domains: Sequence[Domain], tried: Mapping[str, int], request: Unit, most: int
 ) -> tuple[DomainVerdict, ...]:
     """Return how the first domains looked. `tried`: name → the most members that had a place there."""
     total = len(request.members)
@@ -100,7 +100,7 @@ def verdicts_of(
 
 
 def gang_reason(
-    request: GangRequest,
+    request: Unit,
     verdicts: Sequence[DomainVerdict],
     domains: int,
     placeable: int,

@@ -1,10 +1,10 @@
 """Which members of a gang can be decided, and how few looks that takes while claims are still being generated."""
 
-from controller.assessment import Ignored
+from controller.assessment import Ignored, assess_unit
 from controller.decide import SchedulingRequest
 from controller.gangs import GangKey, GangState
-from controller.reconcile.queueing import assess_gang
-from controller.reconcile.queueing.pod_assessment import Pending, Schedulable
+from controller.inventory import Inventory
+from controller.reconcile.queueing.pod_assessment import Pending
 from hami_dra.api.core import Pod, PodSpec
 from hami_dra.api.meta import ObjectMeta
 
@@ -25,20 +25,22 @@ def assess(least, members, *, bound=0, missing=(), allocated=(), first=""):
     """Return the assessment, and the pods that were looked at."""
     looks = []
 
-    def look(pod, _now):
+    def look(pod):
         looks.append(pod.metadata.name)
         if pod.metadata.name in missing:
             return Pending("its claim is not generated yet")
         if pod.metadata.name in allocated:
             return Ignored("all its claims are allocated")
-        return Schedulable(SchedulingRequest(pod, ()), b"")
+        return SchedulingRequest(pod, ())
 
     state = GangState(KEY, least, members, bound, 0)
-    return assess_gang(look, lambda pod: f"n-{pod.metadata.name}", state, 0.0, first), looks
+    pending = state.pending
+    unit = assess_unit(pending[0], pending, state, look, first=first, node_of=lambda pod: f"n-{pod.metadata.name}")
+    return unit, looks
 
 
 def names(found):
-    return [each.request.pod.metadata.name for each in found.ready]
+    return [each.pod.metadata.name for each in found.ready]
 
 
 def test_members_with_devices_count_as_placed():
@@ -69,7 +71,7 @@ def test_claims_that_come_one_after_the_other_cost_one_look_each():
 
 def test_gangs_that_ask_for_the_same_have_one_signature():
     def signature(*arguments, **options):
-        return assess(*arguments, **options)[0].signature
+        return assess(*arguments, **options)[0].signature(Inventory()).digest
 
     assert signature(4, pods(4)) == signature(4, pods(4))
     assert signature(4, pods(4)) != signature(3, pods(4))
