@@ -39,7 +39,8 @@ _NAMED: Final = 3
 """Nodes, groups of them and taints that a sentence names."""
 _SET_BY_KUBELET: Final = ("kubernetes.io/hostname", "kubernetes.io/arch", "kubernetes.io/os", "metadata.name")
 """Labels and fields that identify a node: only kubelet sets them."""
-_STATES: Final = (catalogue.NODE_NOT_READY, catalogue.NODE_UNSCHEDULABLE)
+_STATES: Final = [code for code, each in CATALOGUE.items() if each.of_node and each.state][::-1]
+"""Codes of what a node is: not ready, cordoned."""
 _REPELLING: Final = (*_STATES, catalogue.NODE_TAINTED)
 _LOOKED_AT: Final = 64
 """Nodes that are examined one by one; of more, the first stands for all."""
@@ -262,17 +263,14 @@ class _Obstacles(Struct, frozen=True):
     def text(self, number: int, taints: str) -> str:
         """Return the verb phrase of these nodes: `carry it and are cordoned`."""
         carry = f"{'carries' if number == 1 else 'carry'} {taints}" if self.taints else ""
-        states = " and ".join([CATALOGUE[code].state for code in _STATES if code in self.states])
+        states = " and ".join([CATALOGUE[code].state for code in self.states])
         return " and ".join(filter(None, (carry, states and f"{'is' if number == 1 else 'are'} {states}")))
 
     def fix(self, number: int, name: str) -> str:
         one = "it" if number == 1 else "one of them"
-        steps = [
-            self.lasts and ("add tolerations, or remove the taints" if self.taints[1:] else _TOLERATE),
-            catalogue.NODE_UNSCHEDULABLE in self.states and f"uncordon {one} (kubectl uncordon {name})",
-            catalogue.NODE_NOT_READY in self.states and f"see kubectl describe node {name}",
-        ]
-        return "; and ".join([step for step in steps if step])
+        tolerate = "add tolerations, or remove the taints" if self.taints[1:] else _TOLERATE
+        steps = [CATALOGUE[code].fix.format(name, one=one) for code in reversed(self.states)]
+        return "; and ".join([tolerate, *steps] if self.lasts else steps)
 
 
 def _repelling_reason(inventory: Inventory, pod: Pod, rows: Positions, having: str) -> Reason:

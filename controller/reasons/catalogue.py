@@ -35,7 +35,7 @@ class ReasonCode(Struct, frozen=True):
     plugin: str = ""
     """The plugin of kube-scheduler that refuses a node for this reason."""
     fix: str = ""
-    """What to do, where the words do not suggest it."""
+    """What to do, where the words do not suggest it; `{}` stands for a node, `{one}` for one of several."""
     state: str = ""
     """The adjective, where the words say no more: `cordoned`."""
     of_node: bool = False
@@ -130,10 +130,22 @@ _of_node(
 # getDefaultPlugins in pkg/scheduler/apis/config/v1/default_plugins.go
 
 NODE_UNSCHEDULABLE: Final = _of_node(
-    "NodeUnschedulable", "{} {are} {state}", "节点已封锁", Change.NODE_TAINTS, "NodeUnschedulable", state="cordoned"
+    "NodeUnschedulable",
+    "{} {are} {state}",
+    "节点已封锁",
+    Change.NODE_TAINTS,
+    "NodeUnschedulable",
+    state="cordoned",
+    fix="uncordon {one} (kubectl uncordon {})",
 )
 NODE_NOT_READY: Final = _of_node(
-    "NodeNotReady", "{} {are} {state}", "节点未就绪", Change.NODE_TAINTS, "TaintToleration", state="not ready"
+    "NodeNotReady",
+    "{} {are} {state}",
+    "节点未就绪",
+    Change.NODE_TAINTS,
+    "TaintToleration",
+    state="not ready",
+    fix="see kubectl describe node {}",
 )
 NODE_TAINTED: Final = _of_node(
     "NodeTaintNotTolerated",
