@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.reasons import catalogue
+from controller.reasons import meaning_of
 from controller.reconcile.queueing import FOREVER
 from controller.reconcile.runtime import Settings
 from controller.rules import taint_code
@@ -17,10 +17,6 @@ from hami_dra.api.podstate import is_pending, is_unschedulable, node_made_free, 
 
 VOLUME_TIMEOUT: Final = 600.0
 """Seconds that kube-scheduler gives the volumes of a pod to be bound (`bindTimeoutSeconds`)."""
-_TROUBLES: Final = {catalogue.NODE_NOT_READY: "not ready", catalogue.NODE_UNSCHEDULABLE: "cordoned"}
-"""Reasons against a node, by the code of the taint that the pod does not tolerate, as in `decide`.
-kube-scheduler judges all other taints.
-"""
 
 
 class PinnedPod(Struct):
@@ -68,9 +64,9 @@ def verdict(
         )
     if node is None:
         return DeallocationVerdict("node", f"node {watched.node} is gone")
-    trouble = _TROUBLES.get(taint_code(pod.spec.tolerations, node))
-    if trouble is not None:
-        return DeallocationVerdict("node", f"node {watched.node} is {trouble}")
+    untolerated = meaning_of(taint_code(pod.spec.tolerations, node))
+    if untolerated.state:  # kube-scheduler judges all other taints
+        return DeallocationVerdict("node", untolerated.about(f"node {watched.node}", 1))
     if not is_unschedulable(pod):
         return None
     if watched.refused_at is not None:
