@@ -147,15 +147,6 @@ NODE_NOT_READY: Final = _of_node(
     state="not ready",
     fix="see kubectl describe node {}",
 )
-NODE_UNREACHABLE: Final = _of_node(
-    "NodeUnreachable",
-    "{} {are} {state}",
-    "节点无法连接",
-    Change.NODE_TAINTS,
-    "TaintToleration",
-    state="not reachable",
-    fix="see whether kubelet runs on {}",
-)
 NODE_TAINTED: Final = _of_node(
     "NodeTaintNotTolerated",
     "the node has a taint that the pod does not tolerate",

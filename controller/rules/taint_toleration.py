@@ -21,7 +21,7 @@ from hami_dra.api.selectors import tolerates
 _CODE_OF_TAINT: Final = {
     UNSCHEDULABLE_TAINT.key: catalogue.NODE_UNSCHEDULABLE,
     NOT_READY_TAINT.key: catalogue.NODE_NOT_READY,
-    UNREACHABLE_TAINT.key: catalogue.NODE_UNREACHABLE,
+    UNREACHABLE_TAINT.key: catalogue.NODE_NOT_READY,
 }
 _FEW: Final = 16
 """Tolerations that are read for each node."""

@@ -66,7 +66,7 @@ def test_a_node_without_conditions_is_ready():
     [
         ({"unschedulable": True}, catalogue.NODE_UNSCHEDULABLE, "node.kubernetes.io/unschedulable"),
         ({"ready": "False"}, catalogue.NODE_NOT_READY, "node.kubernetes.io/not-ready"),
-        ({"ready": "Unknown"}, catalogue.NODE_UNREACHABLE, "node.kubernetes.io/unreachable"),
+        ({"ready": "Unknown"}, catalogue.NODE_NOT_READY, "node.kubernetes.io/unreachable"),
         ({"taints": [NO_SCHEDULE]}, catalogue.NODE_TAINTED, "dedicated"),
         ({"taints": [{**NO_SCHEDULE, "effect": "NoExecute"}]}, catalogue.NODE_TAINTED, "dedicated"),
     ],
