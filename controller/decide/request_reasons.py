@@ -163,7 +163,7 @@ def passing_reason(words: RequestWords, idle: IdleDevices, nodes: Bools) -> Reas
     if words.count > 1:
         most, node = _most_fitting(words, nodes)
         asked = f"needs {words.devices(int(rows[0]))}"
-        return words.reason("devices", asked, f"a node has room for {most} of them now{node}", code=code)
+        return words.reason("devices", asked, f"the most that fit on a node now are {most}{node}", code=code)
     for role in ROLES[:2]:
         if role.code == code:
             return _busy(words, role, rows[codes == number])

@@ -156,7 +156,7 @@ NOW = {
     ),
     "devices": (
         [request(count=2, memory="14Gi", cores="0")],
-        "needs 2 devices with 14336 MiB each on one node; a node has room for 0 of them now (a)",
+        "needs 2 devices with 14336 MiB each on one node; the most that fit on a node now are 0 (a)",
     ),
 }
 
