@@ -46,7 +46,10 @@ _SHORT: Final = {
     "Format": "kubernetes.NamedFormat",
     "IP": "net.IP",
     "CIDR": "net.CIDR",
-}
+    **{name: f"kubernetes.authorization.{name}" for name in (
+        "Authorizer", "PathCheck", "GroupCheck", "ResourceCheck", "Decision",
+    )},
+}  # fmt: skip
 _SCALARS: Final = {"null_type", "bool", "int", "uint", "double", "string", "bytes"}
 
 

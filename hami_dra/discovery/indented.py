@@ -1,10 +1,12 @@
-"""The indented `key : value` listings of `xpu-smi -q` and `efsmi -q`, as entries with their sections. Pure."""
+"""The indented `key : value` listings of `xpu-smi -q`, `efsmi -q` and `npu-smi info -t`, as entries with their sections. Pure."""
 
 import re
 from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct
+
+from hami_dra.discovery.reading import said
 
 _ENTRY: Final = re.compile(r"(.*?\S)\s+:(?:\s+(.*))?")
 _TAB: Final = 4
@@ -19,6 +21,11 @@ class Entry(Struct, frozen=True):
     """Headings above it, outermost first, and its own name last."""
     value: str | None
     """None: a heading."""
+
+
+def values_of(text: str) -> dict[str, str]:
+    """Return name → what is said of it, whatever its section; the last entry of a name counts."""
+    return {entry.path[-1]: said(entry.value) for entry in entries(text) if entry.value is not None}
 
 
 def entries(text: str) -> Iterator[Entry]:

@@ -119,7 +119,7 @@ class HttpCluster:
         query = _selectors(label_selector, field_selector)
         pages = await self._pages(kind, namespace, query, partial(read_page, kind))
         broken = [each for page in pages for each in page.broken]
-        return Listing(_items(pages), pages[-1].metadata.resource_version, tuple(broken))
+        return Listing(tuple(_items(pages)), pages[-1].metadata.resource_version, tuple(broken))
 
     async def resource_version(
         self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
@@ -284,8 +284,8 @@ class HttpCluster:
         await self._transport.close()
 
 
-def _items(pages: Iterable[Page[Item]]) -> tuple[Item, ...]:
-    return tuple(item for page in pages for item in page.items or ())
+def _items(pages: Iterable[Page[Item]]) -> list[Item]:
+    return [item for page in pages for item in page.items or ()]
 
 
 def _target(verb: str, kind: Kind[Any], namespace: str, name: str, subresource: str = "") -> tuple[str, str]:

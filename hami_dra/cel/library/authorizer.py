@@ -8,7 +8,6 @@ from typing import Final
 
 from hami_dra.cel.library.registry import declare
 
-_NAMES: Final = ("Authorizer", "PathCheck", "GroupCheck", "ResourceCheck", "Decision")
 _METHODS: Final = {
     "path": "Authorizer, string -> PathCheck",
     "group": "Authorizer, string -> GroupCheck",
@@ -26,14 +25,6 @@ _METHODS: Final = {
 }
 
 
-def _qualified(signature: str) -> str:
-    for name in _NAMES:
-        signature = signature.replace(name, f"kubernetes.authorization.{name}")
-    return signature
-
-
 for _method, _signature in _METHODS.items():
-    declare(_method, _qualified(_signature), member=True)
-declare(
-    "check", _qualified("PathCheck, string -> Decision"), _qualified("ResourceCheck, string -> Decision"), member=True
-)
+    declare(_method, _signature, member=True)
+declare("check", "PathCheck, string -> Decision", "ResourceCheck, string -> Decision", member=True)

@@ -40,10 +40,6 @@ class ClaimController:
             lambda template: self.pods.add_all(pod.key for pod in copies.pods.store.find("template", template.key))
         )
 
-    @property
-    def workers(self) -> tuple[Worker, ...]:
-        return self.pods, self.claims
-
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if new is not None and not is_done(new):
             if new.spec.resource_claims:

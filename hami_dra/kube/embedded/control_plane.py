@@ -36,11 +36,13 @@ class EmbeddedControlPlane:
         workloads = [WorkloadController(copies, kind) for kind in WORKLOADS]
         garbage = GarbageCollector(copies)
         self._workers = [
-            *claims.workers,
+            claims.pods,
+            claims.claims,
             *(controller.worker for controller in workloads),
             *([Scheduler(copies, claims).worker] if scheduler else []),
             Kubelet(copies).worker,
-            *garbage.workers,
+            garbage.pods,
+            garbage.claims,
         ]
         self._reflectors: list[Reflector[Any]] = [
             *copies.reflectors(),

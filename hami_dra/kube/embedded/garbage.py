@@ -21,10 +21,6 @@ class GarbageCollector:
         copies.claims.on_present(lambda claim: self.claims.add(claim.key))
         copies.nodes.listeners.append(self._node_changed)
 
-    @property
-    def workers(self) -> tuple[Worker, ...]:
-        return self.pods, self.claims
-
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if new is not None and (old is None or old.spec.node_name != new.spec.node_name):
             self.pods.add(new.key)

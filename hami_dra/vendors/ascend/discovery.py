@@ -17,12 +17,12 @@ from msgspec.structs import replace
 from hami_dra.api.hardware import Card, Fault, IdentitySource, Provenance
 from hami_dra.discovery.backend import PolledBackend
 from hami_dra.discovery.errors import DiscoveryError, Unreadable, shown
-from hami_dra.discovery.indented import entries
+from hami_dra.discovery.indented import values_of
 from hami_dra.discovery.listing_reader import ListingReader
 from hami_dra.discovery.matching import Trace
 from hami_dra.discovery.matrix import Matrix, parse_matrix
 from hami_dra.discovery.memory import CARDS_FILE, CardMemory, Listing
-from hami_dra.discovery.reading import memory, said
+from hami_dra.discovery.reading import memory
 from hami_dra.discovery.sysfs import SYS, placed
 from hami_dra.discovery.tool import Tool
 from hami_dra.vendors.ascend.models import product_of
@@ -93,7 +93,7 @@ class ChipDetails:
         """Return the chip that the board names. Raises Unreadable when it names none."""
         if card.provenance.identified_by is not IdentitySource.PLACE:
             return Trace(uuid=parse_board(board))
-        numbers = {entry.path[-1]: said(entry.value) for entry in entries(board) if entry.value is not None}
+        numbers = values_of(board)
         if (numbers.get("NPU ID"), numbers.get("Chip ID")) != (str(card.npu_id), str(card.chip_id)):
             raise Unreadable(f"{_BOARD}: expected NPU {card.npu_id}, chip {card.chip_id}, got {shown(board)}")
         return Trace(minor=card.minor)
@@ -161,7 +161,7 @@ def join(table: ChipTable, dies: Mapping[int, str], matrix: Matrix | None, probl
 
 def parse_board(text: str) -> str:
     """Parse `npu-smi info -t board` of one chip: five words of the die, joined as HAMi does. Raises Unreadable."""
-    values = {entry.path[-1]: said(entry.value) for entry in entries(text) if entry.value is not None}
+    values = values_of(text)
     given = next((value for key in _DIES if (value := values.get(key, ""))), "")
     # an output that broke off must not name another chip from then on
     if not _DIE.fullmatch(given) or set(given) <= set("0 "):

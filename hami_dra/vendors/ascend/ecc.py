@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from hami_dra.api.hardware import Card
 from hami_dra.discovery.errors import DiscoveryError, ToolFailed, Unexpected, Unreadable
-from hami_dra.discovery.indented import entries
-from hami_dra.discovery.reading import said, whole
+from hami_dra.discovery.indented import values_of
+from hami_dra.discovery.reading import whole
 from hami_dra.discovery.tool import Tool
 from hami_dra.monitor.listings import ListingSampler
 from hami_dra.monitor.readings import MAX_COUNT, Sample
@@ -30,7 +30,7 @@ Errors = Mapping[str, int]
 
 def parse_ecc(text: str) -> Errors:
     """Parse the counts of one chip: those of its memories together. Raises Unreadable."""
-    values = {entry.path[-1]: said(entry.value) for entry in entries(text) if entry.value is not None}
+    values = values_of(text)
     found: dict[str, int] = {}
     for field, kind in _KINDS.items():
         for name in (f"{memory} {kind}" for memory in _MEMORIES):

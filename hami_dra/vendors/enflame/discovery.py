@@ -189,21 +189,23 @@ def _values(block: Iterable[Entry]) -> Values:
     return values
 
 
-def _device(index: int, values: Values) -> ListedDevice:
-    def value(section: str, *keys: str) -> str:
-        return next((found for key in keys if (found := values.get((section, key), ""))), "")
+def value_of(values: Values, section: str, *keys: str) -> str:
+    """Return what is said under the first of the keys that says something, or an empty text."""
+    return next((found for key in keys if (found := values.get((section, key), ""))), "")
 
-    address = [value("PCIe Info", key) for key in ("Domain", "Bus", "Dev", "Func")]
-    size = value("Device Mem Info", "Total Size", "Mem Size")
+
+def _device(index: int, values: Values) -> ListedDevice:
+    address = [value_of(values, "PCIe Info", key) for key in ("Domain", "Bus", "Dev", "Func")]
+    size = value_of(values, "Device Mem Info", "Total Size", "Mem Size")
     return ListedDevice(
         index=index,
-        product=value("Device Info", "Dev Name"),
-        uuid=value("Device Info", "Dev UUID"),
-        serial=value("Device Info", "Dev SN"),
-        part_number=name_if_said(value("Device Info", "Dev PN")),
+        product=value_of(values, "Device Info", "Dev Name"),
+        uuid=value_of(values, "Device Info", "Dev UUID"),
+        serial=value_of(values, "Device Info", "Dev SN"),
+        part_number=name_if_said(value_of(values, "Device Info", "Dev PN")),
         bus_id=bus_id("{}:{}:{}.{}".format(*address)) if all(address) else "",
         memory=memory(size) if size else 0,
-        driver_version=name_if_said(value("Driver Info", "Ver")),
+        driver_version=name_if_said(value_of(values, "Driver Info", "Ver")),
         faults=tuple(_faults(index, values)),
     )
 

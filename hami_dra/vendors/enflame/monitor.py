@@ -14,7 +14,7 @@ from hami_dra.discovery.tool import Tool
 from hami_dra.monitor.listings import Columns, ListingSampler, reported, row_reading
 from hami_dra.monitor.readings import Reading, ToolReport, Words, amount, celsius, count, percent, row_of, watts
 from hami_dra.vendors.enflame import discovery as enflame
-from hami_dra.vendors.enflame.discovery import Values, blocks
+from hami_dra.vendors.enflame.discovery import Values, blocks, value_of
 
 TOOL: Final = replace(enflame.TOOL, timeout=10.0)
 _DMON: Final = "efsmi --dmon"
@@ -63,18 +63,15 @@ def parse_query(text: str) -> ToolReport:
 
 
 def _device(index: int, values: Values, words: Words) -> Reading:
-    def value(section: str, *keys: str) -> str:
-        return next((found for key in keys if (found := values.get((section, key), ""))), "")
-
     memory = "Device Mem Info"
-    total = words.read("Total Size", value(memory, "Total Size", "Mem Size"), amount)
-    used = words.read("Used Size", value(memory, "Used Size", "Mem Usage"), amount)
+    total = words.read("Total Size", value_of(values, memory, "Total Size", "Mem Size"), amount)
+    used = words.read("Used Size", value_of(values, memory, "Used Size", "Mem Usage"), amount)
     return Reading(
         index=index,
         memory_total=total,
         memory_used=words.within(used, total),
-        utilization=words.read("GCU Usage", value("Device Usage Info", "GCU Usage"), percent),
-        temperature=words.read("GCU Temp", value("Temperature Info", "GCU Temp"), celsius),
-        power=words.read("Cur Power", value("Power Info", "Cur Power"), watts),
-        ecc_uncorrected=words.read("Total DBE", value("RMA Info", "Total DBE"), count),
+        utilization=words.read("GCU Usage", value_of(values, "Device Usage Info", "GCU Usage"), percent),
+        temperature=words.read("GCU Temp", value_of(values, "Temperature Info", "GCU Temp"), celsius),
+        power=words.read("Cur Power", value_of(values, "Power Info", "Cur Power"), watts),
+        ecc_uncorrected=words.read("Total DBE", value_of(values, "RMA Info", "Total DBE"), count),
     )
