@@ -20,6 +20,7 @@ committed for a driver whose fence is down; pods that need no decision are ungat
 import asyncio
 import logging
 import time
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -52,6 +53,7 @@ from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_leaving, node_made_free
+from hami_dra.kube.guard import LoopGuard
 from hami_dra.kube.waiting import wait_at_most
 
 log = logging.getLogger(__name__)
@@ -69,82 +71,81 @@ passed: big gangs that cannot run take at most a twentieth of the time.
 """
 
 
+@dataclass(eq=False)
 class SchedulingCycle:
-    def __init__(
-        self, context: Context, deciding: Deciding, waiting: WaitingPods, triggers: Triggers, acting: Acting
-    ) -> None:
-        self._guard = context.guard("decisions")
-        self._informers = context.informers
-        self._inventory = context.inventory
-        self._settings = context.settings.scheduling
-        self._retry_after_error = context.settings.binding.retry_most
-        self._clock = context.clock
-        self._events = context.events
-        self._metrics = context.metrics
-        self._deciding = deciding
-        self._queue = waiting.queue
-        self._timeouts = waiting.timeouts
-        self._wake = waiting.wake
-        self._triggers = triggers
-        self._acting = acting
-        self.gangs = GangQueue(context, waiting)
-        self._notices = Notices(context, deciding, self.gangs)
-        self._gang_life = GangLife(context, waiting, acting, self.gangs, self._notices)
-        self._unplaced = UnplacedUnits(context, waiting, acting, self._notices, self._gang_life)
-        self._steps: LruCache[int] = LruCache(_STEPS_KEPT)
-        """Unit → steps of its next attempt: twice as many as of the one before, up to a limit."""
-        self._group: asyncio.TaskGroup
-        self._fence_changed = False
-        self._equal = EqualRefusals()
-        self._room_not_before = float("-inf")
+    context: Context
+    deciding: Deciding
+    waiting: WaitingPods
+    triggers: Triggers
+    acting: Acting
+    gangs: GangQueue = field(init=False)
+    _notices: Notices = field(init=False)
+    _gang_life: GangLife = field(init=False)
+    _unplaced: UnplacedUnits = field(init=False)
+    _guard: LoopGuard = field(init=False)
+    _group: asyncio.TaskGroup = field(init=False)
+    _steps: LruCache[int] = field(default_factory=lambda: LruCache(_STEPS_KEPT))
+    """Unit → steps of its next attempt: twice as many as of the one before, up to a limit."""
+    _equal: EqualRefusals = field(default_factory=EqualRefusals)
+    _fence_changed: bool = False
+    _room_not_before: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self.gangs = GangQueue(self.context, self.waiting)
+        self._notices = Notices(self.context, self.deciding, self.gangs)
+        self._gang_life = GangLife(self.context, self.waiting, self.acting, self.gangs, self._notices)
+        self._unplaced = UnplacedUnits(self.context, self.waiting, self.acting, self._notices, self._gang_life)
+        self._guard = self.context.guard("decisions")
 
     async def run(self) -> None:
         """Run until cancelled, or `LeadershipLost` (in an exception group)."""
         async with asyncio.TaskGroup() as self._group:
             self._gang_life.group = self._unplaced.group = self._group
             self._group.create_task(self._notices.run(), name="notices of gangs")
-            self._triggers.start()
+            self.triggers.start()
             while True:
-                await self._acting.binding_cycle.slots.wait()
-                now = self._clock.monotonic()
+                await self.acting.binding_cycle.slots.wait()
+                now = self.context.clock.monotonic()
                 self._spread_news(now)
-                key = self._queue.pop(now)
+                key = self.waiting.queue.pop(now)
                 if key is None:
                     await self._idle(now)
                     continue
-                before = self._clock.cpu()
+                before = self.context.clock.cpu()
                 self._evaluate_guarded(key, now)
-                spent = self._clock.cpu() - before
-                self._queue.charge(spent, self._deciding.selectors.caused_by_others())
+                spent = self.context.clock.cpu() - before
+                self.waiting.queue.charge(spent, self.deciding.selectors.caused_by_others())
                 # After long work, leave the rest of the loop as much time as the work took.
-                await self._clock.sleep(spent if spent >= self._settings.selectors.slice else 0)
+                await self.context.clock.sleep(
+                    spent if spent >= self.context.settings.scheduling.selectors.slice else 0
+                )
 
     def fence_changed(self) -> None:
         """Wake pods that wait for a fence. Subscribed by the term."""
         self._fence_changed = True
-        self._wake.set()
+        self.waiting.wake.set()
 
     # --- waiting ----------------------------------------------------------------------------------
 
     def _spread_news(self, now: float) -> None:
         if self._fence_changed:
             self._fence_changed = False
-            for key in self._queue.keys_in("waiting"):
+            for key in self.waiting.queue.keys_in("waiting"):
                 with self._guard.each(key):
-                    if (pod := self._informers.pod(key)) is not None:
-                        self._triggers.evaluate(pod)
+                    if (pod := self.context.informers.pod(key)) is not None:
+                        self.triggers.evaluate(pod)
         # a refused pod must hear of room before a pod of lower priority takes it
-        if self._triggers.news and (now >= self._room_not_before or self._queue.is_outranked(now)):
+        if self.triggers.news and (now >= self._room_not_before or self.waiting.queue.is_outranked(now)):
             self._room_not_before = now + _ROOM_INTERVAL
-            self._unplaced.room_made(now, self._triggers.news)
-            self._triggers.news = News()
+            self._unplaced.room_made(now, self.triggers.news)
+            self.triggers.news = News()
 
     async def _idle(self, now: float) -> None:
-        until = self._queue.next_timer()
-        if self._triggers.news:
+        until = self.waiting.queue.next_timer()
+        if self.triggers.news:
             until = min(until, self._room_not_before)
-        await wait_at_most(self._wake, until - now)
-        self._wake.clear()
+        await wait_at_most(self.waiting.wake, until - now)
+        self.waiting.wake.clear()
 
     # --- one unit ---------------------------------------------------------------------------------
 
@@ -155,27 +156,27 @@ class SchedulingCycle:
         except Exception as error:
             if not self._guard.contains(key, error):
                 raise
-            self._queue.wait(key, now + self._retry_after_error)
+            self.waiting.queue.wait(key, now + self.context.settings.binding.retry_most)
 
     def _evaluate(self, key: str, now: float) -> None:
-        pod = self._informers.pod(key)
+        pod = self.context.informers.pod(key)
         if pod is None:
-            self._queue.drop(key)
+            self.waiting.queue.drop(key)
             return
-        if not self._settings.gate:
+        if not self.context.settings.scheduling.gate:
             self._unplaced.lift_gate(pod, "the gate is off")
         gang = self.gangs.of(pod)
         if gang is not None and not self.gangs.stands_for(pod, gang):
             return
-        held_back = self._deciding.held_back
+        held_back = self.deciding.held_back
         if (hold := held_back.hold(pod, now, gang)) is not None:
             event = messages.decision_stalled(hold.why)
             self._unplaced.postpone(pod, Pending(hold.why, hold.until, passing=False, event=event))
             return
         before = time.perf_counter()
-        budget = self._deciding.selectors.of(pod.metadata.namespace, partial(self._selectors_of, pod), now)
+        budget = self.deciding.selectors.of(pod.metadata.namespace, partial(self._selectors_of, pod), now)
         try:
-            with held_back.deciding_on(pod, gang), self._inventory.verdicts.within(budget):
+            with held_back.deciding_on(pod, gang), self.context.inventory.verdicts.within(budget):
                 unit = self._assess(pod, gang, now)
                 if unit is not None:
                     self._act(unit, now)
@@ -185,23 +186,23 @@ class SchedulingCycle:
             self._unplaced.postpone(pod, Pending(wait.note, wait.until, event=event))
         except SliceSpent:
             log.debug("pod %s: goes on when it is its namespace's turn again", key)
-            self._metrics.decision_seconds.labels("unfinished").observe(time.perf_counter() - before)
-            self._queue.unfinished(key)
+            self.context.metrics.decision_seconds.labels("unfinished").observe(time.perf_counter() - before)
+            self.waiting.queue.unfinished(key)
         except Exception:  # a failure on one pod must not stop the loop
             log.exception("pod %s: cannot be decided", key)
-            self._metrics.decisions.labels("error").inc()
-            self._events.report(POD, pod, messages.internal_error(messages.FILTERING_FAILED))
-            self._queue.wait(key, now + self._retry_after_error)
+            self.context.metrics.decisions.labels("error").inc()
+            self.context.events.report(POD, pod, messages.internal_error(messages.FILTERING_FAILED))
+            self.waiting.queue.wait(key, now + self.context.settings.binding.retry_most)
 
     def _selectors_of(self, pod: Pod) -> bytes:
-        claims = [self._informers.claim(key) for key in claim_keys(pod)]
+        claims = [self.context.informers.claim(key) for key in claim_keys(pod)]
         return content_of(claim for claim in claims if claim is not None)
 
     def _assess(self, pod: Pod, gang: GangKey | None, now: float) -> QueuedUnit | None:
         """Return the unit for which the pod stands, or None: its gang is not complete, and the
         queue knows for how long it waits. Raises SliceSpent: it is assessed again in its next turn.
         """
-        assess = partial(self._deciding.assessor.assess, now=now)
+        assess = partial(self.deciding.assessor.assess, now=now)
         if gang is None:
             return assess_unit(pod, (pod,), None, assess)
         state = self._gang_life.complete(gang, pod, now)
@@ -213,7 +214,7 @@ class SchedulingCycle:
         return unit
 
     def _node_of(self, pod: Pod) -> str:
-        return self._inventory.assumed_node(pod.metadata.uid) or pod.status.nominated_node_name
+        return self.context.inventory.assumed_node(pod.metadata.uid) or pod.status.nominated_node_name
 
     def _act(self, unit: QueuedUnit, now: float) -> None:
         if unit.gang is not None and not unit.least:
@@ -227,24 +228,24 @@ class SchedulingCycle:
             self._unplaced.let_go(unit, now)
         else:
             for request in unit.ready:
-                if self._inventory.starts_over(request.pod):
-                    self._triggers.made_room(Change.DEVICES_FREED)
+                if self.context.inventory.starts_over(request.pod):
+                    self.triggers.made_room(Change.DEVICES_FREED)
             if not self._must_wait(unit, now):
                 self._decide_on(unit, now)
 
     def _must_wait(self, unit: QueuedUnit, now: float) -> bool:
         """Return whether the unit must not be decided now; the queue then knows for how long."""
-        namespace, cycle = unit.pod.metadata.namespace, self._acting.binding_cycle
+        namespace, cycle = unit.pod.metadata.namespace, self.acting.binding_cycle
         paused = max(cycle.paused_until(request.pod) for request in unit.ready)
         if unit.gang is not None and now < (complete := self._gang_life.arrived(unit.gang, now)):
             self._wait(unit, complete, "more members may be created", now, passing=True)
-        elif self._acting.fence.is_down:
+        elif self.acting.fence.is_down:
             self._wait(unit, FOREVER, "the fence is not in force", now, passing=True)
         elif now < paused:
             self._wait(unit, paused, "its last commit failed", now)
         elif not cycle.slots.may_start(namespace):
             cycle.slots.park(namespace, unit.pod.key)
-            self._queue.wait(unit.pod.key)
+            self.waiting.queue.wait(unit.pod.key)
         else:
             return False
         return True
@@ -253,13 +254,13 @@ class SchedulingCycle:
         """Evaluate the unit again at a time, or at the end of what a gang's members hold meanwhile."""
         if unit.gang is not None:
             until = min(until, self._gang_life.end_of_hold(unit, unit.gang, why, now, passing=passing))
-        self._queue.wait(unit.pod.key, until)
+        self.waiting.queue.wait(unit.pod.key, until)
 
     # --- deciding ---------------------------------------------------------------------------------
 
     def _decide_on(self, unit: QueuedUnit, now: float) -> None:
-        signature = unit.signature(self._inventory)
-        if self._queue.is_known_full(signature.digest):
+        signature = unit.signature(self.context.inventory)
+        if self.waiting.queue.is_known_full(signature.digest):
             if self._unplaced.is_uneven(signature):
                 self._unplaced.wait_for_others(unit.pod.key, signature, refused_at=None)
                 return
@@ -273,38 +274,38 @@ class SchedulingCycle:
         if isinstance(answer, UnitDecision):
             self._act_on(unit, signature, answer, now)
             return
-        self._metrics.refused(answer.refusal.reasons, error=bool(answer.refusal.error))
+        self.context.metrics.refused(answer.refusal.reasons, error=bool(answer.refusal.error))
         # the trace refers to columns, and is not to be kept
         answer = replace(answer, refusal=self._equal.of(without_trace(answer.refusal)))
         rest = 0.0
         if unit.gang is not None:
-            self._metrics.gang_decisions.labels("refused").inc()
+            self.context.metrics.gang_decisions.labels("refused").inc()
             rest = _REST * spent
         self._unplaced.refuse(unit, signature, answer, now, refused_at=now + rest)
 
     def _decide(self, unit: QueuedUnit) -> tuple[UnitDecision | UnitRefusal, float]:
         """Decide the unit. Returns the CPU seconds, too. Raises SliceSpent."""
-        most = self._settings.search_steps
+        most = self.context.settings.scheduling.search_steps
         if unit.gang is not None:
             most = max(most, _STEPS_PER_MEMBER * len(unit.ready))
         steps = min(self._steps.find(unit.key) or FIRST_ATTEMPT, most)
-        options = replace(self._deciding.options, attempt=Attempt(steps, is_last=steps == most))
-        began, before = time.perf_counter(), self._clock.cpu()
+        options = replace(self.deciding.options, attempt=Attempt(steps, is_last=steps == most))
+        began, before = time.perf_counter(), self.context.clock.cpu()
         try:
-            answer = decide_unit(self._inventory, unit.unit, options, self._deciding.decide)
+            answer = decide_unit(self.context.inventory, unit.unit, options, self.deciding.decide)
         except AttemptSpent:
             self._steps.put(unit.key, 2 * steps)
             raise
-        spent = self._clock.cpu() - before
+        spent = self.context.clock.cpu() - before
         if isinstance(answer, UnitDecision) and not answer.placed:
             answer = UnitRefusal.of_elastic(answer)
-        self._deciding.held_back.decided(unit.pod, unit.gang.key if unit.gang is not None else None)
-        self._metrics.decision_seconds.labels(_result(answer)).observe(time.perf_counter() - began)
+        self.deciding.held_back.decided(unit.pod, unit.gang.key if unit.gang is not None else None)
+        self.context.metrics.decision_seconds.labels(_result(answer)).observe(time.perf_counter() - began)
         return answer, spent
 
     def _act_on(self, unit: QueuedUnit, signature: Signature, answer: UnitDecision, now: float) -> None:
         """Place the unit, unless something else must happen first."""
-        if not self._acting.fence.holds(drivers := _drivers_of(answer)):
+        if not self.acting.fence.holds(drivers := _drivers_of(answer)):
             self._notices.not_yet(unit, f"the fence of {', '.join(sorted(drivers))} is not in force yet")
             self._wait(unit, FOREVER, "no fence", now, passing=True)
         elif unit.gang is not None or self._may_be_placed(unit, signature, answer, now):
@@ -317,8 +318,8 @@ class SchedulingCycle:
         ((request, decision),) = answer.placed
         if self._waits_for_nominated(request, decision, now):
             self._notices.not_yet(unit, f"kube-scheduler is making room for it on {request.preferred_node}")
-            self._queue.wait(unit.pod.key, now + _NOMINATION_INTERVAL)
-        elif not request.required_node and not self._inventory.fits_in_any_order(request.pod, decision.node):
+            self.waiting.queue.wait(unit.pod.key, now + _NOMINATION_INTERVAL)
+        elif not request.required_node and not self.context.inventory.fits_in_any_order(request.pod, decision.node):
             why = "other pods must be bound before it, or kube-scheduler would find its topology spread or affinity broken"
             self._notices.not_yet(unit, why)
             self._unplaced.wait_for_others(unit.pod.key, signature, refused_at=now)
@@ -337,23 +338,23 @@ class SchedulingCycle:
         nominated = node_made_free(request.pod)
         if not nominated or decision.node == nominated or request.required_node:
             return False
-        if now >= self._timeouts.runs_out(request.pod.metadata.uid, "nomination", now):
+        if now >= self.waiting.timeouts.runs_out(request.pod.metadata.uid, "nomination", now):
             return False
-        return any(map(is_leaving, self._informers.pods_on(nominated)))
+        return any(map(is_leaving, self.context.informers.pods_on(nominated)))
 
     def _place(self, unit: QueuedUnit, answer: UnitDecision) -> None:
         self._notices.placed(unit, answer)
-        self._metrics.decisions.labels("placed").inc(len(answer.placed))
-        self._timeouts.forget(unit.key)
-        self._queue.placed(unit.pod.key)
+        self.context.metrics.decisions.labels("placed").inc(len(answer.placed))
+        self.waiting.timeouts.forget(unit.key)
+        self.waiting.queue.placed(unit.pod.key)
         for request, _ in answer.placed:
-            self._queue.drop(request.pod.key)
-        self._triggers.made_room(Change.PODS_MOVED, unit.pod.metadata.namespace)
+            self.waiting.queue.drop(request.pod.key)
+        self.triggers.made_room(Change.PODS_MOVED, unit.pod.metadata.namespace)
         placed = [(request.pod, without_trace(decision)) for request, decision in answer.placed]
         if unit.gang is None:
-            self._acting.binding_cycle.start(self._group, *placed[0])
+            self.acting.binding_cycle.start(self._group, *placed[0])
         else:
-            self._metrics.gang_decisions.labels("placed").inc()
+            self.context.metrics.gang_decisions.labels("placed").inc()
             self._gang_life.commit(unit, unit.gang, placed)
 
 

@@ -14,6 +14,7 @@ others at any moment. Members that run are never touched.
 import asyncio
 import logging
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -26,6 +27,7 @@ from controller.reconcile.scheduling_cycle.collaborators import Acting
 from controller.reconcile.scheduling_cycle.notices import ARRIVAL, NOTED, Notices
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import has_our_gate, is_bound
+from hami_dra.kube.guard import LoopGuard
 from hami_dra.kube.protocol import ClusterError
 
 log = logging.getLogger(__name__)
@@ -39,20 +41,20 @@ _TRY_AGAIN: Final = 5.0
 """Seconds until what could not be released is released again."""
 
 
+@dataclass(eq=False)
 class GangLife:
-    def __init__(
-        self, context: Context, waiting: WaitingPods, acting: Acting, queue: GangQueue, notices: Notices
-    ) -> None:
-        self._context = context
-        self._waiting = waiting
-        self._acting = acting
-        self._queue = queue
-        self._notices = notices
-        self._gangs = context.informers.gangs
-        self._guard = context.guard("gangs")
-        self._releasing: set[GangKey] = set()
-        self.group: asyncio.TaskGroup
-        """Of the scheduling cycle; set by it."""
+    context: Context
+    waiting: WaitingPods
+    acting: Acting
+    queue: GangQueue
+    notices: Notices
+    _guard: LoopGuard = field(init=False)
+    _releasing: set[GangKey] = field(default_factory=set)
+    group: asyncio.TaskGroup = field(init=False)
+    """Of the scheduling cycle; set by it."""
+
+    def __post_init__(self) -> None:
+        self._guard = self.context.guard("gangs")
 
     # --- before a decision ------------------------------------------------------------------------
 
@@ -60,12 +62,12 @@ class GangLife:
         """Return the gang for which the pod stands, or None: it cannot be decided yet, and the queue
         knows for how long it waits.
         """
-        remembered = self._queue.remembered(key)
-        if now < remembered.settles_at and self._gangs.cannot_run(key):
-            self._waiting.queue.wait(pod.key, remembered.settles_at)
+        remembered = self.queue.remembered(key)
+        if now < remembered.settles_at and self.context.informers.gangs.cannot_run(key):
+            self.waiting.queue.wait(pod.key, remembered.settles_at)
             return None
         remembered.settles_at = now + _SETTLES
-        state = self._gangs.state(key)
+        state = self.context.informers.gangs.state(key)
         if self._waits_for_writes(state, pod):
             return None
         if state.problem:
@@ -82,13 +84,13 @@ class GangLife:
 
     def _waits_for_writes(self, state: GangState, pod: Pod) -> bool:
         """Return whether a member is being written; the gang is evaluated when that has ended."""
-        is_releasing, in_flight = state.key in self._releasing, self._waiting.in_flight
+        is_releasing, in_flight = state.key in self._releasing, self.waiting.in_flight
         written = [each.metadata.uid for each in state.pending if each.metadata.uid in in_flight]
         if not is_releasing and not written:
             return False
         if not is_releasing:
             in_flight.put_off(written[0], pod.key)
-        self._waiting.queue.wait(pod.key)
+        self.waiting.queue.wait(pod.key)
         return True
 
     def _cannot_run(
@@ -98,21 +100,21 @@ class GangLife:
 
         `said_from`: when there is to be an event.
         """
-        self._context.metrics.gang_decisions.labels("incomplete").inc()
-        self._notices.note(state.pending[:NOTED], message.note)
-        self._waiting.timeouts.forget(state.key)
+        self.context.metrics.gang_decisions.labels("incomplete").inc()
+        self.notices.note(state.pending[:NOTED], message.note)
+        self.waiting.timeouts.forget(state.key)
         until = self.end_of_hold(QueuedUnit(pod, state.pending, state), state, message.note, now)
         if now < said_from:
             until = min(until, said_from)
         else:
-            self._notices.tell(state.key, pod, message, now)
-        self._waiting.queue.wait(pod.key, until)
+            self.notices.tell(state.key, pod, message, now)
+        self.waiting.queue.wait(pod.key, until)
 
     def arrived(self, state: GangState, now: float) -> float:
         """Return until when more members may be created. Those that ended well stand in for members
         that do not exist, and the pods of a Job come one after the other.
         """
-        waiting, count = self._queue.remembered(state.key), len(state.pending)
+        waiting, count = self.queue.remembered(state.key), len(state.pending)
         if waiting.arrived[0] != count:
             waiting.arrived = (count, now)
         return waiting.arrived[1] + ARRIVAL if state.stand_ins else now
@@ -127,18 +129,18 @@ class GangLife:
         """
         about_to_run = set() if unit.least else {each.pod.metadata.uid for each in unit.settled}
         holding = [pod for pod in unit.pods if pod.metadata.uid not in about_to_run and self._holds(pod)]
-        remembered = self._queue.remembered(gang.key)
+        remembered = self.queue.remembered(gang.key)
         if not holding:
             remembered.held_until = None
             return FOREVER
         if gang.bound or passing:
             if remembered.held_until is None:
-                remembered.held_until = now + self._context.settings.queueing.gang_hold
+                remembered.held_until = now + self.context.settings.queueing.gang_hold
             if now < remembered.held_until:
                 return remembered.held_until
         remembered.held_until = None
         self._releasing.add(gang.key)
-        self._context.metrics.gang_releases.inc()
+        self.context.metrics.gang_releases.inc()
         log.info("%s: %d waiting members are released: %s", gang.key, len(holding), why)
         work = self._guard.run(str(gang.key), self._release(gang.key, holding, why))
         self.group.create_task(work, name=f"release {gang.key}")
@@ -149,27 +151,27 @@ class GangLife:
 
         async def release(pod: Pod) -> None:
             async with turns:
-                await self._acting.deallocator.release(pod, f"{key} waits: {why}", cause="gang")
+                await self.acting.deallocator.release(pod, f"{key} waits: {why}", cause="gang")
 
         try:
             await asyncio.gather(*map(release, pods))
-            present = filter(None, [self._context.informers.pod(pod.key) for pod in pods])
+            present = filter(None, [self.context.informers.pod(pod.key) for pod in pods])
             if any(map(self._holds, present)):
-                await self._context.clock.sleep(_TRY_AGAIN)
+                await self.context.clock.sleep(_TRY_AGAIN)
         finally:
             self._releasing.discard(key)
-            self._queue.wake(key)
+            self.queue.wake(key)
 
     def _holds(self, pod: Pod) -> bool:
         """Return whether the pod, which has no node yet, alone holds devices or room on a node."""
-        for claim in self._context.informers.claims_of(pod):
-            if claim.status.allocation is None or not self._acting.claims.is_ours(claim):
+        for claim in self.context.informers.claims_of(pod):
+            if claim.status.allocation is None or not self.acting.claims.is_ours(claim):
                 continue
             users = claim.status.reserved_for
             if all(consumer.uid == pod.metadata.uid for consumer in users):
                 return True
             if all(is_of_group(consumer, pod) for consumer in users):
-                return not any(map(is_bound, self._context.informers.pods_of(claim.key)))
+                return not any(map(is_bound, self.context.informers.pods_of(claim.key)))
         return bool(pod.status.nominated_node_name) and has_our_gate(pod)
 
     # --- the commit -------------------------------------------------------------------------------
@@ -183,18 +185,18 @@ class GangLife:
         check = partial(self._check, state, holders, reread=bool(unit.least))
         done = partial(self._committed, state.key, decided)
         for together in [placed] if unit.least else [[each] for each in placed]:
-            self._acting.binding_cycle.start_gang(self.group, state.key, together, check=check, done=done)
-        self._queue.forget(state.key)
+            self.acting.binding_cycle.start_gang(self.group, state.key, together, check=check, done=done)
+        self.queue.forget(state.key)
 
     def _committed(self, key: GangKey, uids: Collection[str]) -> None:
         """Evaluate the gang if members wait that were not committed, including members created since."""
-        if any(pod.metadata.uid not in uids for pod in self._gangs.state(key).pending):
-            self._queue.wake(key)
+        if any(pod.metadata.uid not in uids for pod in self.context.informers.gangs.state(key).pending):
+            self.queue.wake(key)
 
     async def _check(self, decided: GangState, uids: Collection[str], *, reread: bool) -> str:
         """As `_problem`; the gang is evaluated if there is one."""
         if problem := await self._problem(decided, uids, reread=reread):
-            self._queue.wake(decided.key)
+            self.queue.wake(decided.key)
         return problem
 
     async def _problem(self, decided: GangState, uids: Collection[str], *, reread: bool) -> str:
@@ -206,11 +208,11 @@ class GangLife:
         key = decided.key
         if reread and key.source in API_GROUPS:
             try:
-                if not await self._context.informers.reread_pod_group(key):
+                if not await self.context.informers.reread_pod_group(key):
                     return f"{key} does not exist any more"
             except ClusterError as error:
                 log.info("%s: not read again before its gates are lifted: %s", key, error)
-        state = self._gangs.state(key)
+        state = self.context.informers.gangs.state(key)
         if state.problem or state.uid != decided.uid:
             return state.problem or f"{state.key} was created again"
         count = sum(pod.metadata.uid in uids for pod in state.pending)

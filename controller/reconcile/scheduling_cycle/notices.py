@@ -12,9 +12,11 @@ import logging
 import math
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
-from msgspec import Struct, field
+import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.assessment import Undecided
@@ -28,6 +30,7 @@ from controller.reconcile.scheduling_cycle.collaborators import Deciding
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD
 from hami_dra.api.podstate import is_pending, other_gates
+from hami_dra.kube.guard import LoopGuard
 from hami_dra.kube.waiting import wait_at_most
 
 log = logging.getLogger(__name__)
@@ -55,29 +58,28 @@ class _Notice(Struct):
     """When the first of the others has its event."""
     due: float
     """When to look for members that were not told yet."""
-    told: dict[str, tuple[str, float]] = field(default_factory=dict)
+    told: dict[str, tuple[str, float]] = msgspec.field(default_factory=dict)
     """UID of a member → reason and time of its event."""
 
 
+@dataclass(eq=False)
 class Notices:
-    def __init__(self, context: Context, deciding: Deciding, gang_queue: GangQueue) -> None:
-        self._gangs = context.informers.gangs
-        self._inventory = context.inventory
-        self._clock = context.clock
-        self._events = context.events
-        self._log = deciding.log
-        self._options = deciding.options
-        self._guard = context.guard("gangs")
-        self._gang_queue = gang_queue
-        self._notices: OrderedDict[GangKey, _Notice] = OrderedDict()
-        self._wake = asyncio.Event()
+    context: Context
+    deciding: Deciding
+    queue: GangQueue
+    _guard: LoopGuard = field(init=False)
+    _notices: OrderedDict[GangKey, _Notice] = field(default_factory=OrderedDict)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._guard = self.context.guard("gangs")
 
     # --- of a unit --------------------------------------------------------------------------------
 
     def waits(self, pod: Pod, wait: Pending) -> None:
         log.debug("pod %s waits: %s", pod.key, wait.why)
         if wait.event is not None:
-            self._events.report(POD, pod, wait.event)
+            self.context.events.report(POD, pod, wait.event)
         self.note((pod,), wait.why, passing=wait.passing)
 
     def blocked(self, unit: QueuedUnit, first: Undecided[Pending], now: float) -> str:
@@ -100,9 +102,9 @@ class Notices:
         if unit.gang is not None:
             self.tell(unit.gang.key, unit.pod, messages.gang_refused(unit.gang, refusal), now)
         elif overrun is not None:
-            self._events.report(POD, unit.pod, messages.over_budget(refusal.refusal, overrun.until - now))
+            self.context.events.report(POD, unit.pod, messages.over_budget(refusal.refusal, overrun.until - now))
         else:
-            self._events.report(POD, unit.pod, messages.refused(unit.pod, refusal.refusal))
+            self.context.events.report(POD, unit.pod, messages.refused(unit.pod, refusal.refusal))
 
     def placed(self, unit: QueuedUnit, answer: UnitDecision) -> None:
         if unit.gang is None:
@@ -117,13 +119,13 @@ class Notices:
             self.note(unit.pods, why)
             return
         claims = (entry.claim.key for entry in unit.ready[0].claims)
-        self._log.waiting(unit.pod, why, claims, passing=True, at=self._clock.wall(), replacing=True)
+        self.deciding.log.waiting(unit.pod, why, claims, passing=True, at=self.context.clock.wall(), replacing=True)
 
     def decided(self, unit: QueuedUnit, answer: UnitDecision | UnitRefusal, *, again: bool = False) -> None:
         """Store the decision on each pod for explanations, and log that on a pod alone. Call it before
         the inventory changes. `again`: it is that on an equal pod.
         """
-        at, now = self._clock.wall(), self._clock.monotonic()
+        at, now = self.context.clock.wall(), self.context.clock.monotonic()
         decided: list[tuple[SchedulingRequest, Decision | Unschedulable]]
         if isinstance(answer, UnitDecision):
             decided = [*answer.placed, *answer.left]
@@ -131,31 +133,31 @@ class Notices:
             named = [request for request in unit.ready if unit.gang is None or request.pod.key == answer.member]
             decided = [(request, answer.refusal) for request in named]
         for request, each in decided:
-            self._log.record(self._inventory, request, self._options, each, at=at, now=now)
+            self.deciding.log.record(self.context.inventory, request, self.deciding.options, each, at=at, now=now)
         if unit.gang is not None:
             if isinstance(answer, UnitRefusal):
                 for request in unit.ready:
                     if request.pod.key != answer.member:
-                        self._log.waiting(request.pod, answer.message, passing=True, at=at, replacing=True)
-            self._log.together(explained_gang(unit.gang, answer), (request.pod for request in unit.ready))
+                        self.deciding.log.waiting(request.pod, answer.message, passing=True, at=at, replacing=True)
+            self.deciding.log.together(explained_gang(unit.gang, answer), (request.pod for request in unit.ready))
         elif not again:
             ((request, each),) = decided
-            decision_logging.details(self._inventory, request, self._options, each)
+            decision_logging.details(self.context.inventory, request, self.deciding.options, each)
             if isinstance(each, Unschedulable):
                 decision_logging.refused(unit.pod, each)
 
     def note(self, pods: Iterable[Pod], why: str, *, passing: bool = True) -> None:
         """Store for explanations why the pods wait."""
-        at = self._clock.wall()
+        at = self.context.clock.wall()
         for pod in pods:
-            self._log.waiting(pod, why, passing=passing, at=at)
+            self.deciding.log.waiting(pod, why, passing=passing, at=at)
 
     # --- events of gangs --------------------------------------------------------------------------
 
     def tell(self, key: GangKey, pod: Pod | None, message: messages.Message, now: float) -> None:
         """Tell the pod, if any, why its gang waits, and the other members soon."""
         if pod is not None:
-            self._events.report(POD, pod, message)
+            self.context.events.report(POD, pod, message)
         told_whole = pod.key if pod is not None else ""
         notice = self._notices.get(key)
         if notice is None:
@@ -168,11 +170,11 @@ class Notices:
     async def run(self) -> None:
         """Tell the members, until cancelled."""
         while True:
-            now = self._clock.monotonic()
+            now = self.context.clock.monotonic()
             due = min((notice.due for notice in self._notices.values()), default=math.inf)
             if due <= now:
                 self._tell_some(now)
-                await self._clock.sleep(_ROUND)
+                await self.context.clock.sleep(_ROUND)
             else:
                 await wait_at_most(self._wake, due - now)
                 self._wake.clear()
@@ -188,7 +190,7 @@ class Notices:
 
     def _tell_some_of(self, key: GangKey, now: float, most: int) -> int:
         """Return how many events are sent."""
-        if not self._gang_queue.is_waiting(key):
+        if not self.queue.is_waiting(key):
             del self._notices[key]
             return 0
         notice = self._notices[key]
@@ -196,7 +198,7 @@ class Notices:
         untold = self._untold(key, notice, now)
         brief = replace(notice.message, note=notice.message.brief, topic="gang")
         for pod in untold[:most]:
-            self._events.report(POD, pod, brief)
+            self.context.events.report(POD, pod, brief)
             notice.told[pod.metadata.uid] = (brief.reason, now)
         if len(untold) > most:
             notice.due = now
@@ -205,7 +207,9 @@ class Notices:
     def _untold(self, key: GangKey, notice: _Notice, now: float) -> list[Pod]:
         of_all = notice.message.reason == messages.INVALID_GANG  # also of those that go to another scheduler
         waiting = [
-            pod for pod in self._gangs.members(key) if self._gang_queue.of(pod) == key or (of_all and is_pending(pod))
+            pod
+            for pod in self.context.informers.gangs.members(key)
+            if self.queue.of(pod) == key or (of_all and is_pending(pod))
         ]
         before = notice.told
         notice.told = {uid: before[uid] for uid in (pod.metadata.uid for pod in waiting) if uid in before}

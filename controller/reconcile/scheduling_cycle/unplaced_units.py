@@ -7,6 +7,7 @@ queue how long the unit waits, and for what.
 
 import asyncio
 import logging
+from dataclasses import dataclass, field
 from typing import Final
 
 from controller.assessment import Foreign, Signature
@@ -29,26 +30,19 @@ _EVEN_INTERVAL: Final = 5.0
 DEVICES_OF_GANG: Final = "its gang has its devices"
 
 
+@dataclass(eq=False)
 class UnplacedUnits:
-    def __init__(
-        self, context: Context, waiting: WaitingPods, acting: Acting, notices: Notices, gang_life: GangLife
-    ) -> None:
-        self._reconsider = context.settings.queueing.reconsider
-        self._informers = context.informers
-        self._queue = waiting.queue
-        self._timeouts = waiting.timeouts
-        self._refusals = waiting.refusals
-        self._in_flight = waiting.in_flight
-        self._acting = acting
-        self._gate = acting.gate
-        self._notices = notices
-        self._gang_life = gang_life
-        self._refused: LruCache[UnitRefusal] = LruCache(_REFUSALS_KEPT)
-        """Signature → why an equal unit was refused last."""
-        self._uneven: set[bytes] = set()
-        """Signatures of pods whose topology spread fails if they are bound before others."""
-        self.group: asyncio.TaskGroup
-        """Of the scheduling cycle; set by it."""
+    context: Context
+    waiting: WaitingPods
+    acting: Acting
+    notices: Notices
+    gang_life: GangLife
+    _refused: LruCache[UnitRefusal] = field(default_factory=lambda: LruCache(_REFUSALS_KEPT))
+    """Signature → why an equal unit was refused last."""
+    _uneven: set[bytes] = field(default_factory=set)
+    """Signatures of pods whose topology spread fails if they are bound before others."""
+    group: asyncio.TaskGroup = field(init=False)
+    """Of the scheduling cycle; set by it."""
 
     # --- without a decision -----------------------------------------------------------------------
 
@@ -60,41 +54,41 @@ class UnplacedUnits:
                 continue
             why = DEVICES_OF_GANG if unit.gang is not None else each.why.why
             log.debug("pod %s: %s", each.pod.key, why)
-            self._queue.drop(each.pod.key)
-            self._timeouts.forget(each.pod.metadata.uid)
+            self.waiting.queue.drop(each.pod.key)
+            self.waiting.timeouts.forget(each.pod.metadata.uid)
             self.lift_gate(each.pod, why)
 
     def leave_to_others(self, pod: Pod, foreign: Foreign, now: float) -> None:
         """Remove the gate; the pod is assessed again when managed devices appear that match it."""
         log.debug("pod %s: %s", pod.key, foreign.why)
-        self._timeouts.forget(pod.metadata.uid)
+        self.waiting.timeouts.forget(pod.metadata.uid)
         self.lift_gate(pod, foreign.why)
-        self._queue.no_room(pod.key, foreign.signature, refused_at=now, helps=FOREIGN, ours=False)
+        self.waiting.queue.no_room(pod.key, foreign.signature, refused_at=now, helps=FOREIGN, ours=False)
 
     def postpone(self, pod: Pod, wait: Pending) -> None:
         """Let the pod, or the gang for which it stands, wait without being assessed."""
-        self._notices.waits(pod, wait)
-        self._queue.wait(pod.key, FOREVER if wait.until is None else wait.until)
+        self.notices.waits(pod, wait)
+        self.waiting.queue.wait(pod.key, FOREVER if wait.until is None else wait.until)
 
     def keep_waiting(self, unit: QueuedUnit, now: float) -> None:
         """A pod cannot be decided now, so no member of its gang is."""
         first = unit.blocked[0]
         wait = first.why
         until = FOREVER if wait.until is None else wait.until
-        why = self._notices.blocked(unit, first, now)
+        why = self.notices.blocked(unit, first, now)
         if wait.preemption_may_help:
             until = min(until, self._let_see(unit, now))
         if wait.behind:
-            self._in_flight.put_off(wait.behind, unit.pod.key)
+            self.waiting.in_flight.put_off(wait.behind, unit.pod.key)
         else:
             until = min(until, self._end_of_hold(unit, why, now, passing=wait.passing))
-        self._queue.wait(unit.pod.key, until)
+        self.waiting.queue.wait(unit.pod.key, until)
         self._lift_others(unit)
 
     def lift_gate(self, pod: Pod, why: str) -> None:
         """Remove our gate, if the pod has it."""
         if has_our_gate(pod):
-            self._gate.lift(pod, why)
+            self.acting.gate.lift(pod, why)
 
     def _let_see(self, unit: QueuedUnit, now: float) -> float:
         """Remove all gates of an unschedulable unit together, once its patience is over. Returns when
@@ -104,13 +98,13 @@ class UnplacedUnits:
         gated = [pod for pod in unit.pods if has_our_gate(pod)]
         if not gated:
             return FOREVER
-        until = self._timeouts.runs_out(unit.key, "room", now)
+        until = self.waiting.timeouts.runs_out(unit.key, "room", now)
         if now < until:
             return until
         keeps = unit.gang is not None and unit.least > 0
         for pod in gated:
-            if not keeps or not any(claim.status.allocation for claim in self._informers.claims_of(pod)):
-                self._gate.lift(pod, "no room for a while: autoscaler and preemption should see it")
+            if not keeps or not any(claim.status.allocation for claim in self.context.informers.claims_of(pod)):
+                self.acting.gate.lift(pod, "no room for a while: autoscaler and preemption should see it")
         return FOREVER
 
     def _end_of_hold(self, unit: QueuedUnit, why: str, now: float, *, passing: bool = False) -> float:
@@ -118,9 +112,9 @@ class UnplacedUnits:
         alone gives back at once the claims that only it holds.
         """
         if unit.gang is not None:
-            return self._gang_life.end_of_hold(unit, unit.gang, why, now, passing=passing)
-        if any(map(self._acting.claims.is_ours, self._informers.claims_of(unit.pod))):
-            release = self._acting.deallocator.release(unit.pod, why)
+            return self.gang_life.end_of_hold(unit, unit.gang, why, now, passing=passing)
+        if any(map(self.acting.claims.is_ours, self.context.informers.claims_of(unit.pod))):
+            release = self.acting.deallocator.release(unit.pod, why)
             self.group.create_task(release, name=f"release {unit.pod.key}")
         return FOREVER
 
@@ -137,8 +131,8 @@ class UnplacedUnits:
 
     def room_made(self, now: float, news: News) -> None:
         """Try the refused units that these changes may help."""
-        self._queue.room_made(now, news)
-        self._uneven = self._queue.groups_in(self._uneven)
+        self.waiting.queue.room_made(now, news)
+        self._uneven = self.waiting.queue.groups_in(self._uneven)
 
     def is_uneven(self, signature: Signature) -> bool:
         """Return whether an equal pod waits because it would violate its topology spread."""
@@ -164,24 +158,24 @@ class UnplacedUnits:
         its gates then, for kube-scheduler would evaluate the same selectors, for each device of each
         node, and has no such limits.
         """
-        self._notices.refused(unit, refusal, now)
+        self.notices.refused(unit, refusal, now)
         why = refusal.message if unit.gang is not None else "its other claims do not fit next to it"
         until = self._end_of_hold(unit, why, now)
         self._lift_others(unit)
         if refusal.refusal.overrun is not None:
-            self._queue.wait(unit.pod.key, min(until, refusal.refusal.overrun.until))
+            self.waiting.queue.wait(unit.pod.key, min(until, refusal.refusal.overrun.until))
             return
         self._uneven.discard(signature.digest)
         self._refused.put(signature.digest, refusal)
         if not refusal.refusal.keeps_gate:
             until = min(until, self._let_see(unit, now))
-        self._queue.no_room(
+        self.waiting.queue.no_room(
             unit.pod.key,
             signature.digest,
-            min(until, *(self._refusals.next_end(request.pod.metadata.uid, now) for request in unit.ready)),
+            min(until, *(self.waiting.refusals.next_end(request.pod.metadata.uid, now) for request in unit.ready)),
             refused_at=refused_at,
             helps=helpful(refusal.refusal) if signature.is_uniform else ANY,
-            review=self._reconsider,
+            review=self.context.settings.queueing.reconsider,
         )
 
     def wait_for_others(self, key: str, signature: Signature, *, refused_at: float | None) -> None:
@@ -190,4 +184,4 @@ class UnplacedUnits:
         kube-scheduler must bind others first.
         """
         self._uneven.add(signature.digest)
-        self._queue.no_room(key, signature.digest, refused_at=refused_at, review=_EVEN_INTERVAL)
+        self.waiting.queue.no_room(key, signature.digest, refused_at=refused_at, review=_EVEN_INTERVAL)
