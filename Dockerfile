@@ -17,7 +17,7 @@ RUN pip install --no-cache-dir --disable-pip-version-check "uv==${UV_VERSION}"
 WORKDIR /src
 # dependencies first: they change less often than the code
 COPY pyproject.toml uv.lock ./
-RUN uv sync --frozen --no-dev --all-extras --no-install-project
+RUN uv sync --frozen --no-dev --extra controller --extra dashboard --extra driver --no-install-project
 COPY README.md LICENSE ./
 COPY hack/image/build-constraints.txt hack/image/
 COPY hami_dra hami_dra

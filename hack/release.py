@@ -49,6 +49,8 @@ CHART: Final = "charts/hami-dra"
 KUSTOMIZE: Final = "kustomize/base"
 CONSTRAINTS: Final = "hack/image/build-constraints.txt"
 NAMESPACE: Final = "hami-dra-system"
+IN_IMAGE: Final = ("--extra", "controller", "--extra", "dashboard", "--extra", "driver")
+"""As in the Dockerfile."""
 DEFAULT_IMAGE: Final = "registry.example.com/hami-dra"
 _REPOSITORY: Final = re.compile(r"(^image:\n(?:  .*\n|\n)*?  repository: )[^\s#]+", re.MULTILINE)
 _VALUES: Final = ("webhook.certificate.from=self",)
@@ -141,7 +143,7 @@ def write_kustomize_base() -> None:
 
 def write_sbom(out: Path, epoch: int) -> None:
     """Write what uv.lock pins for the image, without the random number and the time that uv puts in."""
-    options = ("--format", "cyclonedx1.5", "--frozen", "--no-dev", "--all-extras", "--quiet")
+    options = ("--format", "cyclonedx1.5", "--frozen", "--no-dev", *IN_IMAGE, "--quiet")
     listed = json.loads(_output(UV, "export", *options))
     listed["metadata"]["timestamp"] = datetime.fromtimestamp(epoch, UTC).isoformat().replace("+00:00", "Z")
     del listed["serialNumber"]

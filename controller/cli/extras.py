@@ -13,6 +13,7 @@ EXTRAS: Final[Mapping[str, str]] = {
     "google.protobuf": "driver",
     "grpc": "driver",
     "jinja2": "dashboard",
+    "kubernetes": "auth-provider",
     "pynvml": "driver",
 }
 """Module → the extra of pyproject.toml that installs it."""

@@ -5,7 +5,8 @@ message or a repr.
 
 Tokens, token files, client certificates and passwords are read here, and programs of `exec` users
 are run by `exec_plugin`: that is little code, leaves no temporary key files behind, does not block
-the event loop, and spares every installation the official client (75 MB).
+the event loop, and spares every installation the official client (75 MB). Only an `auth-provider`
+needs that one (`auth_provider`).
 """
 
 import base64
@@ -21,6 +22,7 @@ from urllib.parse import quote
 
 from hami_dra.api.errors import ConfigError
 from hami_dra.kube import kubeconfig
+from hami_dra.kube.auth_provider import ProvidedIdentity
 from hami_dra.kube.exec_plugin import ExecIdentity, is_token, plugin_of
 from hami_dra.kube.proxies import checked_proxy, is_web_address, proxy_from_environment
 
@@ -214,8 +216,8 @@ def _identity(found: kubeconfig.Chosen, authority: bytes | None) -> Identity:
         return TokenFile(user[".folder"] / user["tokenFile"])
     if "exec" in user:
         return ExecIdentity(plugin_of(name, user, found.cluster, authority))
-    if provider := user.get("auth-provider"):
-        return _provided(name, provider)
+    if user.get("auth-provider"):
+        return ProvidedIdentity(found)
     if user.get("username") and "password" in user:
         pair = f"{user['username']}:{user['password']}".encode(errors="replace")
         return FixedIdentity("Basic " + base64.b64encode(pair).decode())
@@ -228,17 +230,6 @@ def _token(text: str, what: str) -> str:
     if not is_token(token):
         raise ConfigError(f"{what}: not a token: it is empty, or has a line break, a blank or the like inside")
     return token
-
-
-def _provided(name: str, provider: dict[str, Any]) -> Identity:
-    """Return the token that kubectl last stored for an OIDC user; no other provider is left (client-go 1.26)."""
-    token = provider.get("config", {}).get("id-token")
-    if provider.get("name") != "oidc" or not token:
-        raise ConfigError(
-            f"kubeconfig: user {name!r}: auth-provider {provider.get('name', '')!r} without a stored id-token is not "
-            "supported; use an exec plugin, for OIDC: kubectl oidc-login (kubelogin)"
-        )
-    return FixedIdentity(f"Bearer {_token(token, f'kubeconfig: id-token of user {name!r}')}")
 
 
 def _bytes(entry: dict[str, Any], name: str, where: str) -> bytes | None:

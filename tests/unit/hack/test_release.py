@@ -124,7 +124,7 @@ def test_the_bill_of_materials_has_what_the_image_installs(dist):
     listed = json.loads((dist / f"hami-dra-{VERSION}.cdx.json").read_text())
     assert (listed["bomFormat"], listed["metadata"]["timestamp"]) == ("CycloneDX", "2023-11-14T22:13:20Z")
     uv = str(Path(sys.executable).parent / "uv")
-    command = [uv, "export", "--frozen", "--no-dev", "--all-extras", "--no-emit-project", "--no-hashes", "--quiet"]
+    command = [uv, "export", "--frozen", "--no-dev", *release.IN_IMAGE, "--no-emit-project", "--no-hashes", "--quiet"]
     exported = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     pinned = set(re.findall(r"^([\w.-]+==[\w.]+)", exported, re.MULTILINE))
     found = {f"{each['name']}=={each['version']}" for each in listed["components"]}
