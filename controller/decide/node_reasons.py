@@ -14,6 +14,7 @@ with the fewest come first. Up to three groups and, of each, up to three nodes a
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -49,42 +50,37 @@ _PASSING: Final = "node.kubernetes.io/"
 """Taints that Kubernetes sets and removes itself."""
 
 
+@dataclass(frozen=True, slots=True)
 class NodeReasons:
     """The reasons of one pod. `there`: nodes whose devices could meet all its requests; `free`:
     they could now, and the pod may use other nodes, which could not.
     """
 
-    def __init__(
-        self,
-        inventory: Inventory,
-        request: SchedulingRequest,
-        verdicts: NodeFilter,
-        there: Bools,
-        *,
-        free: bool = False,
-    ) -> None:
-        self._inventory = inventory
-        self._request = request
-        self._verdicts = verdicts
-        self._there = there
-        self._free = free
-        self._having = "with free devices" if free else "with the requested devices"
+    inventory: Inventory
+    request: SchedulingRequest
+    verdicts: NodeFilter
+    there: Bools
+    free: bool = False
+
+    @property
+    def _having(self) -> str:
+        return "with free devices" if self.free else "with the requested devices"
 
     def why(self) -> Reason:
         """Return why none of the nodes may be used: the last check that one of them reached."""
         by_code = self._by_code()
         code = list(by_code)[-1]
-        pod, rows = self._request.pod, by_code[code]
+        pod, rows = self.request.pod, by_code[code]
         repelled = np.concatenate([by_code[each] for each in _REPELLING if each in by_code] or [rows[:0]])
         if code in _REPELLING:
             few = repelled if len(repelled) <= _LOOKED_AT else rows
-            return _repelling_reason(self._inventory, pod, few, self._having)
+            return _repelling_reason(self.inventory, pod, few, self._having)
         reason = self._of_plugin(code, rows)
         for resource, amount in wanted_by(pod):
-            repelled = repelled[self._inventory.left(pod, resource)[repelled] >= amount]
+            repelled = repelled[self.inventory.left(pod, resource)[repelled] >= amount]
         if code not in PLUGINS or not 0 < len(repelled) <= _LOOKED_AT:
             return reason
-        groups = _groups(self._inventory, pod, repelled)
+        groups = _groups(self.inventory, pod, repelled)
         return _repelled_too(reason, groups, len(groups[0][0].each))
 
     def _of_plugin(self, code: str, rows: Positions) -> Reason:
@@ -102,43 +98,43 @@ class NodeReasons:
         """Return the refused nodes by reason code, in the order of the checks. Nodes that node
         affinity would exclude as well count for it, while there are few.
         """
-        codes = self._verdicts.codes
+        codes = self.verdicts.codes
         found: dict[str, Positions] = {}
-        pod = self._request.pod
+        pod = self.request.pod
         for number, code in enumerate(CODES):
-            rows = np.flatnonzero(self._there & (codes == number))
+            rows = np.flatnonzero(self.there & (codes == number))
             if not code or not rows.size:
                 continue
             if code in _REPELLING and len(rows) <= _LOOKED_AT:
-                allowed = [admits(pod, self._inventory.nodes.node(row)) for row in rows.tolist()]
+                allowed = [admits(pod, self.inventory.nodes.node(row)) for row in rows.tolist()]
                 rows = rows[np.array(allowed, dtype=np.bool_)]
             if code != catalogue.NODE_AFFINITY or not found:
                 found.update({code: rows} if len(rows) else {})
-        for code, mask in self._verdicts.reasons:
-            if len(rows := np.flatnonzero(self._there & mask)):
+        for code, mask in self.verdicts.reasons:
+            if len(rows := np.flatnonzero(self.there & mask)):
                 found[code] = rows
-        return found or {catalogue.NODE_AFFINITY: np.flatnonzero(self._there)}
+        return found or {catalogue.NODE_AFFINITY: np.flatnonzero(self.there)}
 
     # -- labels --------------------------------------------------------------------------------------
 
     def _affinity(self, rows: Positions) -> Reason:
-        if self._request.required_node:
-            asked = f"spec.nodeName is {printable(self._request.required_node)}"
+        if self.request.required_node:
+            asked = f"spec.nodeName is {printable(self.request.required_node)}"
             best = f"{counted(len(rows), 'other node')} could meet its requests"
             return self._label(asked, best, "Remove nodeName, so that hami-dra can choose")
-        labels, pod = self._inventory.labels, self._request.pod
+        labels, pod = self.inventory.labels, self.request.pod
         for key, value in pod.spec.node_selector.items():
-            if not (labels.with_labels({key: value}) & self._there).any():
+            if not (labels.with_labels({key: value}) & self.there).any():
                 asked = f"nodeSelector wants {printable(key)}={printable(value)}"
                 return self._label(asked, self._values(key, {key: value}), _label_fix(key, "nodeSelector"))
         required = required_affinity(pod)
         for term in required.node_selector_terms if required is not None else ():
             for each in (*term.match_expressions, *term.match_fields):
                 alone = NodeSelectorTerm(match_expressions=(each,))
-                if each in term.match_fields or not (labels.of_term(alone) & self._there).any():
+                if each in term.match_fields or not (labels.of_term(alone) & self.there).any():
                     asked = f"the required node affinity wants {printable(expression_text(each))}"
                     return self._label(asked, self._values(each.key), _label_fix(each.key, "the affinity"))
-        if self._free:
+        if self.free:
             asked = "nodeSelector and the required node affinity want labels on one node"
             return self._label(asked, self._values(""), "Change one of them")
         asked = "no node has all labels that nodeSelector and the required node affinity want"
@@ -146,9 +142,9 @@ class NodeReasons:
 
     def _values(self, key: str, wanted: Mapping[str, str] | None = None) -> str:
         """Return which values of a label the nodes have, with their numbers."""
-        if self._free:
-            return self._would_do(np.flatnonzero(self._there), "do not have it", "does not have it")
-        nodes, labels = self._inventory.nodes, self._inventory.labels
+        if self.free:
+            return self._would_do(np.flatnonzero(self.there), "do not have it", "does not have it")
+        nodes, labels = self.inventory.nodes, self.inventory.labels
         present = nodes.present[: nodes.size]
         if wanted is not None and (other := int((labels.with_labels(wanted) & present).sum())):
             return f"only {counted(other, 'node')} without the requested devices {'has' if other == 1 else 'have'} it"
@@ -167,7 +163,7 @@ class NodeReasons:
 
     def _topology_key(self, code: str) -> Reason | None:
         """Return the topologyKey of the pod's spread constraints or affinity that no node has."""
-        spec = self._request.pod.spec
+        spec = self.request.pod.spec
         if code == catalogue.NODE_TOPOLOGY_SPREAD:
             what, rules = "a topology spread constraint", spec.topology_spread_constraints
             keys = [each.topology_key for each in rules if is_hard(each)]
@@ -176,7 +172,7 @@ class NodeReasons:
             affinity = spec.affinity.pod_affinity if spec.affinity is not None else None
             terms = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else ()
             keys = [each.topology_key for each in terms]
-        missing = [key for key in keys if key not in self._inventory.nodes.label_keys]
+        missing = [key for key in keys if key not in self.inventory.nodes.label_keys]
         if not missing:
             return None
         asked = f"{what} has topologyKey {printable(missing[0])}"
@@ -189,13 +185,13 @@ class NodeReasons:
 
     def _resource(self, rows: Positions) -> Reason:
         """Return the first resource that is lacking on all of the nodes, else that of the first."""
-        nodes, pod = self._inventory.nodes, self._request.pod
+        nodes, pod = self.inventory.nodes, self.request.pod
         for resource, amount in wanted_by(pod):
-            left, offers = self._inventory.left(pod, resource)[rows], nodes.offers(resource)[rows]
+            left, offers = self.inventory.left(pod, resource)[rows], nodes.offers(resource)[rows]
             if int(left.max()) >= amount:
                 continue
             best = int(left.argmax())
-            where = f"a node {self._having}" if self._free else "one node"
+            where = f"a node {self._having}" if self.free else "one node"
             what = "CPU" if resource == "cpu" else f"of {printable(resource)}"
             asked = f"needs {figure(resource, amount)} {what} on {where}"
             name = nodes.names[int(rows[best])]
@@ -213,10 +209,10 @@ class NodeReasons:
     def _other(self, code: str, rows: Positions) -> Reason:
         """Return the plugin's own sentence about the first of the nodes."""
         row = self._first(rows)
-        name = self._inventory.nodes.names[row]
-        text = self._verdicts.why(row) or CATALOGUE[code].english
+        name = self.inventory.nodes.names[row]
+        text = self.verdicts.why(row) or CATALOGUE[code].english
         if code == catalogue.NODE_REFUSED:
-            said = self._request.refused_nodes.get(name, "")
+            said = self.request.refused_nodes.get(name, "")
             text = f"kube-scheduler refused it a moment ago{f': {said}' if said else ''}"
         asked = f"on {name}: {printable(text, 300)}"
         others = rows[rows != row]
@@ -230,11 +226,11 @@ class NodeReasons:
         return f"{counted(len(rows), 'node')} {self._having} {verb} ({self._names(rows)})"
 
     def _names(self, rows: Positions) -> str:
-        nodes = self._inventory.nodes
+        nodes = self.inventory.nodes
         return listed([nodes.names[row] for row in rows[np.argsort(nodes.rank[rows])[: _NAMED + 1]].tolist()], _NAMED)
 
     def _first(self, rows: Positions) -> int:
-        return int(rows[np.argmin(self._inventory.nodes.rank[rows])])
+        return int(rows[np.argmin(self.inventory.nodes.rank[rows])])
 
 
 def _label_fix(key: str, what: str) -> str:

@@ -13,6 +13,7 @@ in use now. Pure.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final
 
@@ -68,7 +69,9 @@ def without_lasting_rules(
     `managed`, `foreign`: the requests that have one alternative and a number of devices, by who
     allocates these. `drivers`: those whose vendors allow only some sets.
     """
-    for rule in _Rules(inventory, request, managed, foreign, drivers).each():
+    words = [each for each in (*managed, *foreign) if not each.column.idle().anywhere]
+    arranged = [each for each in managed if drivers and not each.view.admin_access]
+    for rule in _Rules(inventory, request, words, arranged, drivers).each():
         left = there & (rule.most >= rule.count)
         if not left.any():
             best = int(_largest_first(inventory, np.flatnonzero(there), rule.most)[0])
@@ -110,35 +113,29 @@ def _relation(constraint: DeviceConstraint) -> str:
     return f"different {printable(constraint.distinct_attribute or '')} (distinctAttribute)"
 
 
+@dataclass(slots=True)
 class _Rules:
-    def __init__(
-        self,
-        inventory: Inventory,
-        request: SchedulingRequest,
-        managed: Sequence[RequestWords],
-        foreign: Sequence[RequestWords],
-        drivers: frozenset[str],
-    ) -> None:
-        self._inventory = inventory
-        self._request = request
-        # Devices of no node in particular are left to the search.
-        self._words = [each for each in (*managed, *foreign) if not each.column.idle().anywhere]
-        self._arranged = [each for each in managed if drivers and not each.view.admin_access]
-        self._drivers = drivers
-        self._attributes_read = 0
-        self._read: set[Hashable] = set()
+    inventory: Inventory
+    request: SchedulingRequest
+    words: list[RequestWords]
+    """Of all requests whose devices belong to nodes; others are left to the search."""
+    arranged: list[RequestWords]
+    """Of the requests that vendors give only in some sets."""
+    drivers: frozenset[str]
+    _attributes_read: int = 0
+    _read: set[Hashable] = field(default_factory=set)
 
     def each(self) -> Iterator[Rule]:
         for role in ROLES[:2]:
-            rivals = self._words
+            rivals = self.words
             if not _keep_each_other_off(rivals, role):
-                rivals = [each for each in self._words if each.takes_most(role)]
+                rivals = [each for each in self.words if each.takes_most(role)]
             if len(rivals) > 1:
                 yield self._room(rivals)
-        for entry in self._request.claims:
+        for entry in self.request.claims:
             for constraint in entry.claim.spec.devices.constraints:
                 yield from self._constraint(constraint, entry.claim.key)
-        for words in self._arranged:
+        for words in self.arranged:
             yield self._set(words)
 
     # -- several requests ------------------------------------------------------------------------------
@@ -146,7 +143,7 @@ class _Rules:
     def _room(self, rivals: Sequence[RequestWords]) -> Rule:
         """Return that requests of which no two fit on one device need a device for each."""
         total = sum(each.count for each in rivals)
-        most = np.bincount(self._inventory.devices.node[_possible(rivals)], minlength=self._inventory.nodes.size)
+        most = np.bincount(self.inventory.devices.node[_possible(rivals)], minlength=self.inventory.nodes.size)
         code = names.NODE_INSUFFICIENT_DEVICE
 
         def reason(best: int, node: str) -> Reason:
@@ -165,7 +162,7 @@ class _Rules:
         requests = {each.partition("/")[0] for each in constraint.requests}
         covered = [
             each
-            for each in self._words
+            for each in self.words
             if each.view.claim_key == claim and (not requests or each.view.parent_name in requests)
         ]
         for each in covered:
@@ -217,16 +214,16 @@ class _Rules:
         """
         lists = words.view.features.list_type_attributes
         values: dict[tuple[int, str, object], int] = {}
-        for row, node in zip(rows.tolist(), self._inventory.devices.node[rows].tolist(), strict=True):
+        for row, node in zip(rows.tolist(), self.inventory.devices.node[rows].tolist(), strict=True):
             try:
-                value = value_of(name, words.view, self._inventory.devices.device(row), lists=lists)
+                value = value_of(name, words.view, self.inventory.devices.device(row), lists=lists)
             except AllocatorError:
                 return None
             if value is not None:
                 for element in value[1] or ((None,) if not lists else ()):
                     key = node, value[0], element
                     values[key] = values.get(key, 0) + 1 if value[1] else 1
-        most: Ints = np.zeros(self._inventory.nodes.size, dtype=np.int64)
+        most: Ints = np.zeros(self.inventory.nodes.size, dtype=np.int64)
         for (node, *_), count in values.items():
             most[node] = max(most[node], count) if matches else most[node] + 1
         return most
@@ -237,28 +234,28 @@ class _Rules:
         """Return the size of the largest set that each node could give; of nodes that could not give
         one of the requested size, only that of the largest.
         """
-        most: Ints = np.full(self._inventory.nodes.size, words.count, dtype=np.int64)
+        most: Ints = np.full(self.inventory.nodes.size, words.count, dtype=np.int64)
         idle = words.column.idle()
         nodes = np.flatnonzero(idle.enough(words.count))
         for count in range(words.count, 0, -1):
             refused = without_legal_set(
-                self._inventory,
-                self._request.policies,
+                self.inventory,
+                self.request.policies,
                 words.view,
                 words.column,
                 nodes=nodes,
-                drivers=self._drivers,
+                drivers=self.drivers,
                 count=count,
             )
             nodes = nodes[refused]
             most[nodes] = count - 1
             if not nodes.size or not refused.all():
                 break
-            nodes = _largest_first(self._inventory, nodes, idle.per_node)[:_DIFFERENT]
+            nodes = _largest_first(self.inventory, nodes, idle.per_node)[:_DIFFERENT]
         return Rule(words.count, most, lambda best, node: self._no_set(words, best, node))
 
     def _no_set(self, words: RequestWords, best: int, node: str) -> Reason:
-        asked, keys = _asked_set(self._request, words.view)
+        asked, keys = _asked_set(self.request, words.view)
         if {*keys} == {names.GPU_TOPOLOGY}:
             text = f"the largest island has {best} ({node})" if best > 1 else "no two devices of a node are linked"
         elif {*keys} == {names.NUMA_BIND}:

@@ -19,7 +19,7 @@ Where some nodes have the devices free and are refused for something else, and t
 free, the reason is that of the former, and its sentence says both.
 """
 
-from collections import Counter
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -62,19 +62,18 @@ def failing_selector(inventory: Inventory, trace: Trace) -> str:
     return ""
 
 
+@dataclass(frozen=True, slots=True)
 class _Refusal:
-    def __init__(self, inventory: Inventory, request: SchedulingRequest, trace: Trace, drivers: frozenset[str]) -> None:
-        self._inventory = inventory
-        self._request = request
-        self._trace = trace
-        self._drivers = drivers
-        self._names = Counter(group.name for group, _ in trace.wanted)
+    inventory: Inventory
+    request: SchedulingRequest
+    trace: Trace
+    drivers: frozenset[str]
 
     def why(self) -> Reason:
-        verdicts = self._trace.verdicts
+        verdicts = self.trace.verdicts
         if verdicts.refusal is not None:
             return Reason("volume", verdicts.refusal.sentence, code=verdicts.refusal.code)
-        if not self._inventory.nodes.present.any():
+        if not self.inventory.nodes.present.any():
             return Reason("node", "the cluster has no nodes")
         there = self._there()
         if isinstance(there, Reason):
@@ -84,13 +83,13 @@ class _Refusal:
             return there
         left = there & verdicts.mask
         if not left.any():
-            return self._elsewhere(NodeReasons(self._inventory, self._request, verdicts, there).why(), there)
+            return self._elsewhere(NodeReasons(self.inventory, self.request, verdicts, there).why(), there)
         return self._beside(self._now(left), there & ~left, left)
 
     def _there(self) -> Bools | Reason:
         """Return the nodes that could meet each of the requests with idle devices, or why there are none."""
-        there: Bools = self._inventory.nodes.present[: self._inventory.nodes.size].copy()
-        for group, columns in self._trace.wanted:
+        there: Bools = self.inventory.nodes.present[: self.inventory.nodes.size].copy()
+        for group, columns in self.trace.wanted:
             could = self._could(group, columns)
             if not could.any():
                 return self._lasting(group, columns)
@@ -122,26 +121,27 @@ class _Refusal:
         return self._words_of(group, view, column)
 
     def _words_of(self, group: RequestGroup, view: ResolvedRequest, column: RequestColumns) -> RequestWords:
-        stated = self._request.policies.stated.get(view.claim_key, ())
+        stated = self.request.policies.stated.get(view.claim_key, ())
         listing = listing_annotations(stated, view.name)
-        return RequestWords(self._inventory, view, column, listing, self._name(group, view))
+        return RequestWords(self.inventory, view, column, listing, self._name(group, view))
 
     def _name(self, group: RequestGroup, view: ResolvedRequest) -> str:
         """Return how to call a request, or one of its alternatives: not at all where the pod has only one."""
         several = len(group.alternatives) > 1
-        if len(self._trace.wanted) == 1 and not several:
+        if len(self.trace.wanted) == 1 and not several:
             return ""
         name = printable(view.name if several else group.name)
-        return name if self._names[group.name] == 1 else f"{name} of ResourceClaim {group.alternatives[-1].claim_key}"
+        namesakes = [each for each, _ in self.trace.wanted if each.name == group.name]
+        return f"{name} of ResourceClaim {view.claim_key}" if namesakes[1:] else name
 
     # -- several requests ----------------------------------------------------------------------------
 
     def _together(self) -> Reason:
         """Every request could be met on some node, but no node could meet them all."""
-        words = [self._words(group, columns) for group, columns in self._trace.wanted]
+        words = [self._words(group, columns) for group, columns in self.trace.wanted]
         each = [
             f"{words.called} on {counted(int(self._could(group, columns).sum()), 'node')}"
-            for words, (group, columns) in zip(words, self._trace.wanted, strict=True)
+            for words, (group, columns) in zip(words, self.trace.wanted, strict=True)
         ]
         best = f"no node has all of them: {listed(each, REQUESTS_NAMED)}"
         return Reason("requests", together_text(words), best, never=True, code=names.NODE_INSUFFICIENT_DEVICE)
@@ -150,20 +150,20 @@ class _Refusal:
         """Return the nodes where no rule keeps idle devices from being given together, or the rule that does everywhere."""
         managed, foreign = (
             [self._words(*each) for each in part if not each[0].prioritized and each[0].alternatives[0].count]
-            for part in (self._trace.wanted[: self._trace.ours], self._trace.wanted[self._trace.ours :])
+            for part in (self.trace.wanted[: self.trace.ours], self.trace.wanted[self.trace.ours :])
         )
         return without_lasting_rules(
-            self._inventory, self._request, there, managed=managed, foreign=foreign, drivers=self._drivers
+            self.inventory, self.request, there, managed=managed, foreign=foreign, drivers=self.drivers
         )
 
     # -- nodes and devices ---------------------------------------------------------------------------
 
     def _elsewhere(self, reason: Reason, there: Bools) -> Reason:
         """Return the reason of the nodes that have the requested devices, with the number of those that have others."""
-        others = self._inventory.nodes.present[: len(there)] & ~there
-        for _, columns in self._trace.wanted:
+        others = self.inventory.nodes.present[: len(there)] & ~there
+        for _, columns in self.trace.wanted:
             others = others & (columns[-1].idle().of_class > 0)
-        if not (count := int(np.count_nonzero(others))) or self._request.required_node:
+        if not (count := int(np.count_nonzero(others))) or self.request.required_node:
             return reason
         nodes = "the other node" if count == 1 else f"{count} other nodes"
         return reason.also(f"the devices of {nodes} could never meet it")
@@ -175,11 +175,11 @@ class _Refusal:
         """
         if not refused.any():
             return reason
-        for group, columns in self._trace.wanted:
-            refused = refused & enough(self._inventory, group, columns)
-        if not refused.any() or reason.kind == "quota" or self._request.required_node:
+        for group, columns in self.trace.wanted:
+            refused = refused & enough(self.inventory, group, columns)
+        if not refused.any() or reason.kind == "quota" or self.request.required_node:
             return reason
-        nodes = NodeReasons(self._inventory, self._request, self._trace.verdicts, refused, free=True).why()
+        nodes = NodeReasons(self.inventory, self.request, self.trace.verdicts, refused, free=True).why()
         if nodes.code in _NOT_OF_NODES:
             return reason
         count = int(np.count_nonzero(left))
@@ -191,26 +191,26 @@ class _Refusal:
     # -- now -----------------------------------------------------------------------------------------
 
     def _now(self, left: Bools) -> Reason:
-        quota = self._trace.quota
-        shortage = self._trace.shortage()
+        quota = self.trace.quota
+        shortage = self.trace.shortage()
         if quota is not None and shortage is not None and shortage.notes:
             return quota.reason(left, shortage)
-        for group, columns in self._trace.wanted:
-            lacking = left & ~enough(self._inventory, group, columns)
+        for group, columns in self.trace.wanted:
+            lacking = left & ~enough(self.inventory, group, columns)
             left = left & ~lacking
             if not left.any():
                 words = self._words(group, columns)
                 return passing_reason(words, words.column.idle(), lacking)
-        for code, refused in self._trace.estimates.refused.items():
+        for code, refused in self.trace.estimates.refused.items():
             if (refused & left).any():
-                view = self._trace.wanted[0][0].alternatives[-1]
-                return no_free_set(self._request, view, code, self._free(refused & left, "enough free devices"))
-        total = sum(max(group.alternatives[-1].count, 1) for group, _ in self._trace.wanted)
-        return no_free_choice(self._request, total, self._free(left, "free devices for each request"))
+                view = self.trace.wanted[0][0].alternatives[-1]
+                return no_free_set(self.request, view, code, self._free(refused & left, "enough free devices"))
+        total = sum(max(group.alternatives[-1].count, 1) for group, _ in self.trace.wanted)
+        return no_free_choice(self.request, total, self._free(left, "free devices for each request"))
 
     def _free(self, nodes: Bools, what: str) -> str:
         """Return how many nodes have `what`, and the largest numbers of free devices on one, whatever set they make."""
-        words = [self._words(group, columns) for group, columns in self._trace.wanted]
+        words = [self._words(group, columns) for group, columns in self.trace.wanted]
         fitting = sum(each.column.fitting[: len(nodes)] for each in words)
         row = int(np.where(nodes, fitting, -1).argmax())
         counts = [int(each.column.fitting[row]) + each.column.network_attached for each in words]
@@ -218,7 +218,7 @@ class _Refusal:
         most = listed(parts, REQUESTS_NAMED) if words[1:] else counts[0]
         number = int(np.count_nonzero(nodes))
         have = f"{counted(number, 'node')} {'has' if number == 1 else 'have'} {what}"
-        return f"{have}, the most {most} ({self._inventory.nodes.names[row]}), and no such set is free"
+        return f"{have}, the most {most} ({self.inventory.nodes.names[row]}), and no such set is free"
 
 
 _NOT_OF_NODES: Final = (catalogue.NODE_CLAIM_ELSEWHERE, catalogue.NODE_OUTSIDE_DOMAIN)
