@@ -15,16 +15,39 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from controller.dashboard import wording
+from controller.dashboard.chinese import MESSAGES
 from controller.dashboard.pacing import paced_each
 from controller.dashboard.pages import MENU, Page
 from controller.dashboard.preferences import LANGUAGES, THEMES, Preferences
 from controller.dashboard.source import ControllerState
-from controller.dashboard.text import Texts
 from controller.reasons import english
 from hami_dra.api import times
 
 HERE: Final = Path(__file__).parent
 STATIC: Final = HERE / "static"
+_MESSAGES: Final[dict[str, dict[str, str]]] = {"en": {}, "zh": MESSAGES}
+"""By language: English text → its translation."""
+
+
+class Texts:
+    """Messages in one language, `t` in templates: `t("{n} of {total}", n=3, total=8)`,
+    `t.count(n, "{n} device", "{n} devices", n=n)`.
+
+    A message without a translation appears in English; a test requires that none is missing.
+    Sentences of decisions are not messages: they are those of events and commands, in English.
+    """
+
+    def __init__(self, language: str) -> None:
+        self.language = language
+        self._messages = _MESSAGES[language]
+
+    def count(self, number: int, one: str, many: str, /, **values: object) -> str:
+        """Return one of two messages by number, for languages that have two."""
+        return self(one if number == 1 else many, **values)
+
+    def __call__(self, message: str, **values: object) -> str:
+        translated = self._messages.get(message, message)
+        return translated.format(**values) if values else translated
 
 
 @lru_cache
