@@ -23,7 +23,6 @@ _CAPACITIES_NAMED: Final = 8
 _NODES_NAMED: Final = 3
 _EXPRESSION: Final = 200
 """Characters of selectors in a message."""
-_ILL: Final = (names.CARD_NOT_HEALTH, names.CARD_CORDONED)
 _SELECTING: Final = (names.CARD_TYPE_MISMATCH, names.CARD_UUID_MISMATCH, names.MODE_NOT_FIT)
 
 
@@ -156,7 +155,7 @@ def passing_reason(words: RequestWords, idle: IdleDevices, nodes: Bools) -> Reas
     code = CODES[number]
     if not counts[number]:
         return words.reason("search", f"needs {words.devices(int(rows[0]))}", "they do not fit together")
-    if code in _ILL:
+    if CATALOGUE[code].state:
         return _ill(words, code, rows[codes == number])
     if code == names.EXCLUSIVE_CONFLICT or words.is_whole(int(rows[0])):
         return _tenanted(words, code, rows, nodes)
@@ -212,5 +211,5 @@ def _ill(words: RequestWords, code: str, rows: Positions) -> Reason:
     if taint is not None:
         value = f"={printable(taint.value)}" if taint.value else ""
         best += f" (taint {printable(taint.key)}{value}:{taint.effect})"
-    fix = "Remove the Node's annotation hami.io/device-cordon, or wait" if code == names.CARD_CORDONED else ""
-    return words.reason("health", f"needs {words.devices(int(rows[0]))}", best, code=code, fix=fix)
+    asked = f"needs {words.devices(int(rows[0]))}"
+    return words.reason("health", asked, best, code=code, fix=CATALOGUE[code].fix)

@@ -82,7 +82,13 @@ _code(names.CARD_COMPUTE_UNITS_EXHAUSTED, "all cores of {} are promised to other
 _code(names.CARD_INSUFFICIENT_MEMORY, "not enough memory left on {}", "设备的剩余显存不足")
 _code(names.CARD_INSUFFICIENT_CORE, "not enough cores left on {}", "设备的剩余算力不足")
 _code(names.CARD_NOT_HEALTH, "{} {are} {state}", "设备不健康", state="not healthy")
-_code(names.CARD_CORDONED, "{} {are} {state}", "设备已停用", state="out of service")
+_code(
+    names.CARD_CORDONED,
+    "{} {are} {state}",
+    "设备已停用",
+    state="out of service",
+    fix="Remove the Node's annotation hami.io/device-cordon, or wait",
+)
 _code(names.EXCLUSIVE_CONFLICT, "needs a device of its own, and this one is in use", "要求独占，但设备上已有占用者")
 _code(
     names.CUSTOM_FILTER_RULE, "the device does not have a capacity that the request names", "设备没有请求所指名的容量"
