@@ -140,20 +140,22 @@ class _Decision:
         )
         if flat is not None and not special:
             self._search.fast_path = fast_path_of(self._inventory, self._managed, wanted)
-            if self._search.fast_path is not None and (found := self._decide_fast(wanted, flat)) is not None:
+            if (found := self._decide_ranked(wanted, flat)) is not None:
                 return found
         return self._decide_full(wanted, flat)
 
-    def _decide_fast(self, wanted: Wanted, estimates: NodeEstimates) -> Decision | None:
-        """Fast path for a simple pod of a recent shape. None when every node must be evaluated."""
+    def _decide_ranked(self, wanted: Wanted, estimates: NodeEstimates) -> Decision | None:
+        """Take the first of the sorted nodes, for a pod of a recent shape. None when every node must be evaluated."""
         request, inventory, policies = self._request, self._inventory, self._request.policies
         if not reads_stored_score(policies) or request.needs_full_path or inventory.nodes_with_unusable_pools():
             return None
-        ranked, fitting = self._ranked(wanted)
-        if not fitting:
+        own = self._alike.ranking if self._alike is not None else None
+        nodes = ranked_by_shape(inventory, request, wanted, own)
+        if not nodes:
             return None
-        best, ranked = int(ranked[0]), ranked[: self._options.report_nodes]
-        found = self._search.fast(best)
+        ranked = nodes.first(max(self._options.report_nodes, 1))
+        best = int(ranked[0])
+        found = self._search.on(best)
         if found is None:
             return None
 
@@ -165,16 +167,7 @@ class _Decision:
                 return verdicts, candidates.nonzero()[0]
 
             trace = self._trace(look, wanted, None, estimates)
-        return self._decision(best, found, trace, ranked, fitting)
-
-    def _ranked(self, wanted: Wanted) -> tuple[Ints, int]:
-        """Return the rows of the best nodes for a simple pod, best first, at least one if any fits,
-        and how many nodes fit; none and 0 where every node must be evaluated.
-        """
-        [(group, [column])] = wanted
-        own = self._alike.ranking if self._alike is not None else None
-        ranked = ranked_by_shape(self._inventory, self._request, column, group.alternatives[0].count, own)
-        return (ranked.first(max(self._options.report_nodes, 1)), len(ranked)) if ranked else (_NO_ROWS, 0)
+        return self._decision(best, found[0], trace, ranked[: self._options.report_nodes], len(nodes))
 
     def _decide_full(self, wanted: Wanted, flat: NodeEstimates | None) -> Decision | Unschedulable:
         """Evaluate all nodes. `flat`: the estimates where no vendor ranks the nodes."""

@@ -92,19 +92,14 @@ class NodeSearch:
 
         Raises AllocatorError, AttemptSpent.
         """
-        found = self._within_budget(row)
+        found = self.fast_path.solve(row, self.chooser) if self.fast_path is not None else None
+        if found is None:
+            found = self._within_budget(row)
         if found is None:
             self.tried[row] = None
             return None
         self.tried[row] = quality = found.rank, self.chooser.topology(found)
         return found, quality
-
-    def fast(self, row: int) -> Solution | None:
-        """Return the solution of the fast path alone."""
-        found = self.fast_path.solve(row, self.chooser) if self.fast_path is not None else None
-        if found is not None:
-            self.tried[row] = found.rank, self.chooser.topology(found)
-        return found
 
     def _spent(self, attempt: Attempt) -> None:
         """Note that the attempt is spent. Raises AttemptSpent, unless it is the last one and found something: the
@@ -142,13 +137,11 @@ class NodeSearch:
         return found
 
     def _solve(self, row: int, budget: int) -> Solution | None:
-        """Search the node: the fast path, then foreign claims, then managed ones."""
+        """Search the node: foreign claims, then managed ones."""
         node = self._inventory.nodes.node(row)
         pools: Sequence[Pool] = self._inventory.pools_on(node.metadata.name)
         if masked := self._request.masked_devices:
             pools = [_without(pool, masked) for pool in pools]
-        if self.fast_path is not None and (found := self.fast_path.solve(row, self.chooser)) is not None:
-            return found
         usage, effort, foreign = self._inventory.usage, self._effort, self._foreign
         # Devices that other drivers allocate are not allocated here: any solution shows that
         # kube-scheduler can find one on this node. Its result is thrown away.

@@ -1,8 +1,8 @@
 """Nodes that fit one shape of pod, sorted by preference; cached, and updated for the nodes that
 changed.
 
-Used by `decide` for simple pods (`decide.fast_path`) under node policies that read the stored score
-of a node. The replicas of one workload arrive one after the other, and only a node or two changes
+Used by `decide` for pods to which all nodes with enough cards are worth the same, under node policies
+that read the stored score of a node. The replicas of one workload arrive one after the other, and only a node or two changes
 in between: so the nodes need not be filtered again, nor the best of them searched. A cache only;
 rare shapes have no entry. Pure.
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from controller.allocation.prefilter import RequestColumns
 from controller.decide.allowed_nodes import AllowedNodes
+from controller.decide.pre_score import Wanted
 from controller.decide.scheduling_request import SchedulingRequest
 from controller.inventory.columns import NOWHERE, UNSEEN
 from controller.inventory.inventory import Inventory
@@ -36,6 +37,10 @@ off after about as many further pods.
 """
 
 
+Requests = tuple[tuple[RequestColumns, int], ...]
+"""Each request of a pod, as its columns and how many cards it takes."""
+
+
 class RankedNodes:
     """The nodes that fit one shape of pod, sorted.
 
@@ -46,7 +51,7 @@ class RankedNodes:
     >>> from types import SimpleNamespace as Fake
     >>> nodes = Fake(size=3, rank=np.array([1, 0, 2]), score=np.array([5.0, 5.0, 2.0]))
     >>> column = Fake(enough=lambda count: np.ones(3, dtype=bool), enough_on=lambda count, row: True)
-    >>> ranked = RankedNodes(Fake(nodes=nodes), column, 1, sign=-1.0, offered=())
+    >>> ranked = RankedNodes(Fake(nodes=nodes), ((column, 1),), sign=-1.0, offered=())
     >>> codes = np.zeros(3, dtype=np.uint8)
     >>> ranked.build(codes)
     >>> ranked.first(3).tolist()    # of equal scores the lower name
@@ -60,8 +65,7 @@ class RankedNodes:
     def __init__(
         self,
         inventory: Inventory,
-        column: RequestColumns,
-        count: int,
+        requests: Requests,
         *,
         sign: float,
         offered: tuple[str, ...],
@@ -69,8 +73,7 @@ class RankedNodes:
     ) -> None:
         self._inventory = inventory
         self._among = among
-        self._column = column
-        self._count = count
+        self._requests = requests
         self._sign = sign
         self._offered = offered
         self._entries: list[tuple[float, int]] = []
@@ -119,17 +122,22 @@ class RankedNodes:
     def _keys(self, codes: Codes) -> Floats:
         """Return sign * score of all nodes, NaN where the node does not fit. Shape (nodes.size,)."""
         nodes = self._inventory.nodes
-        fits = (codes == 0) & self._column.enough(self._count)
+        fits = codes == 0
+        for column, count in self._requests:
+            fits &= column.enough(count)
         for resource in self._offered:
             fits &= nodes.offers(resource) == 0
         if self._among is not None:
             fits &= self._among.mask
         return np.where(fits, self._sign * nodes.score, np.nan)
 
+    def _lacks(self, row: int) -> bool:
+        return any(not column.enough_on(count, row) for column, count in self._requests)
+
     def _key_of(self, codes: Codes, row: int) -> float:
         """Return the entry of `_keys`, without numpy's overhead."""
         nodes = self._inventory.nodes
-        if codes.item(row) or not self._column.enough_on(self._count, row):
+        if codes.item(row) or self._lacks(row):
             return nan
         if self._among is not None and not self._among.mask.item(row):
             return nan
@@ -199,24 +207,25 @@ class ShapeRanking:
 
 
 def ranked_by_shape(
-    inventory: Inventory, request: SchedulingRequest, column: RequestColumns, count: int, own: ShapeRanking | None
+    inventory: Inventory, request: SchedulingRequest, wanted: Wanted, own: ShapeRanking | None
 ) -> RankedNodes | None:
-    """Return the sorted nodes, up to date if the column is.
+    """Return the sorted nodes, up to date if the columns of `wanted` are.
 
-    Returns None where all nodes must be evaluated: pods of this shape are rare, or too much has
-    changed. `own`: the caller's, for this shape, count, policy and these allowed nodes; None: the
-    one of all pods of this shape.
+    Returns None where all nodes must be evaluated: pods of this shape are rare, too much has
+    changed, or the columns are not enough. `own`: the caller's, for pods of this shape, policy and
+    these allowed nodes; None: the one of all pods of this shape.
     """
     fit = inventory.shape_fit(request.pod)
-    if fit is None or column.network_attached:
+    requests = tuple([(columns[0], group.alternatives[0].count) for group, columns in wanted])
+    if fit is None or not all(count and not column.network_attached for column, count in requests) or not requests:
         return None
     sign, offered = sort_sign(request.policies.node_policy), request.plugin_resources
     if own is None and request.allowed_nodes is not None:
         own = ShapeRanking(often=0)
     if own is None:
-        own = inventory.of_request(ShapeRanking, (fit, column, count, sign, offered), ShapeRanking)
+        own = inventory.of_request(ShapeRanking, (fit, requests, sign, offered), ShapeRanking)
     return own.of(
         inventory,
         fit,
-        lambda: RankedNodes(inventory, column, count, sign=sign, offered=offered, among=request.allowed_nodes),
+        lambda: RankedNodes(inventory, requests, sign=sign, offered=offered, among=request.allowed_nodes),
     )

@@ -20,6 +20,11 @@ WANTED = [
     ("nvidia", 1, {}),
     ("any", 3, {}),
 ]
+SEVERAL = [
+    (("nvidia", 1, {"memory": "5Gi", "cores": "0"}), ("any", 1, {"memory": "8Gi", "cores": "10"})),
+    (("any", 2, {"memory": "3Gi", "cores": "30"}), ("any", 1, {})),
+]
+"""Requests of one claim; the search may find less than the columns of each say."""
 POLICIES = [
     Policies(node_policy=node, device_policy=DevicePolicy(device))
     for node, device in (
@@ -32,7 +37,9 @@ POLICIES = [
     )
 ]
 
-pod = st.tuples(st.sampled_from(WANTED), st.sampled_from(POLICIES), st.sampled_from(["1", "3"]))
+pod = st.tuples(
+    st.sampled_from([*((each,) for each in WANTED), *SEVERAL]), st.sampled_from(POLICIES), st.sampled_from(["1", "3"])
+)
 node = st.sampled_from(NODES)
 step = st.one_of(
     st.tuples(st.just("place"), pod, st.integers(1, 4)),
@@ -69,11 +76,21 @@ class Cluster(ChangingCluster):
     def request(self, wanted, policies, cpu):
         self.count += 1
         name = f"p{self.count}"
-        device_class, count, capacity = wanted
-        exactly = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count}
-        exactly["capacity"] = {"requests": capacity}
+        requests = [
+            {
+                "name": f"r{number}",
+                "exactly": {
+                    "deviceClassName": device_class,
+                    "allocationMode": "ExactCount",
+                    "count": count,
+                    "capacity": {"requests": capacity},
+                },
+            }
+            for number, (device_class, count, capacity) in enumerate(wanted)
+        ]
         claim = {"metadata": {"name": name, "namespace": "d", "uid": name}}
-        claim["spec"] = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+        claim["spec"] = {"devices": {"requests": requests}}
+        device_class = wanted[0][0]
         body = {"metadata": {"name": name, "namespace": "d", "uid": name}}
         body["spec"] = {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
         plugin = ("nvidia.com/gpu",) if device_class == "nvidia" else ()
@@ -84,7 +101,10 @@ class Cluster(ChangingCluster):
         for _ in range(replicas):
             request = self.request(*pod)
             at_once = decide(self.inventory, request, Options())
-            with patch.object(decision, "fast_path_of", return_value=None):
+            with (
+                patch.object(decision, "fast_path_of", return_value=None),
+                patch.object(decision, "ranked_by_shape", return_value=None),
+            ):
                 considered = decide(self.inventory, request, Options())
             assert at_once == considered
             assert type(at_once) is type(considered)
@@ -115,7 +135,7 @@ def test_replicas_are_placed_without_a_look_at_all_nodes():
     cluster = Cluster()
     whole = decision._Decision._decide_full
     with patch.object(decision._Decision, "_decide_full", autospec=True, side_effect=whole) as looked:
-        cluster.place((WANTED[1], POLICIES[0], "1"), ranked_nodes._OFTEN + 6)
+        cluster.place(((WANTED[1],), POLICIES[0], "1"), ranked_nodes._OFTEN + 6)
     # `place` looks itself, once for each; the first of a shape only says that it is there
     assert looked.call_count == 2 * ranked_nodes._OFTEN + 6
 
@@ -126,7 +146,7 @@ def test_nodes_are_put_in_order_only_for_shapes_that_come_often():
     with patch.object(ranked_nodes.RankedNodes, "build", autospec=True, side_effect=build) as built:
         for number in range(3 * ranked_nodes._OFTEN):
             with patch.object(ranked_nodes, "_FEW", -1 if number % 4 == 3 else 16):
-                cluster.place((WANTED[1], POLICIES[0], "1"), 1)
+                cluster.place(((WANTED[1],), POLICIES[0], "1"), 1)
         assert not built.called
-        cluster.place((WANTED[1], POLICIES[0], "1"), ranked_nodes._OFTEN)
+        cluster.place(((WANTED[1],), POLICIES[0], "1"), ranked_nodes._OFTEN)
         assert built.called
