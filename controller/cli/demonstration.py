@@ -17,7 +17,7 @@ from controller.inventory import Inventory
 from controller.reconcile.controller import Controller, Process
 from controller.reconcile.runtime import DriverSettings, Settings
 from controller.settings.controller import FenceSettings, LeadershipSettings
-from controller.views.overview import Card, PlacedPod, overview, placed_pod
+from controller.views.overview import Card, PlacedPod, overview
 from controller.webhook import Admission, LegacyConversion, memory_webhook
 from hami_dra.api import kinds, names
 from hami_dra.api.config import FleetFile, FleetNodes
@@ -98,7 +98,7 @@ class Demonstration:
             name=deployment["metadata"]["name"],
             node_policy=annotations.get(names.NODE_POLICY, names.BINPACK),
             device_policy=annotations.get(names.DEVICE_POLICY, names.SPREAD),
-            pods=tuple(placed_pod(pod, claims.get) for pod in sorted(pods, key=lambda pod: pod.key)),
+            pods=tuple(PlacedPod.of(pod, claims.get) for pod in sorted(pods, key=lambda pod: pod.key)),
             cards=overview(self._inventory, claims.values(), pods).cards,
         )
 

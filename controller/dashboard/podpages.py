@@ -12,7 +12,7 @@ from controller.dashboard.source import Source
 from controller.dashboard.tables import Context, PageTable, Query
 from controller.inventory import Amounts, DeviceId, Holding, holdings_of, used_of
 from controller.views.columns import Column, Columns, plain, values
-from controller.views.overview import node_of, placed_pod
+from controller.views.overview import PlacedPod, node_of
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import Object
@@ -54,7 +54,7 @@ class PodTable(PageTable[Pod]):
                 classes="short wide-only",
             ),
             plain("node", lambda pod: pod.spec.node_name, "Node", sort=lambda pod: (pod.spec.node_name, pod.key)),
-            plain("devices", lambda pod: placed_pod(pod, source.claim).devices, "Devices", classes=""),
+            plain("devices", lambda pod: PlacedPod.of(pod, source.claim).devices, "Devices", classes=""),
             plain("memory", self._memory, "Memory", exported="memoryBytes", sort=True, number=True),
             plain("cores", self._cores, "Cores", sort=True, number=True),
             plain("policy", _policy, "Policy", classes="short wide-only"),

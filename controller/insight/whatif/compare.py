@@ -15,7 +15,7 @@ from controller.insight.simulation import Played, SimulatedCluster, play
 from controller.insight.whatif.change import BadChange, Change, Changed, SimulatedState, apply, state_of
 from controller.insight.whatif.conclusion import conclusion
 from controller.views.comparison import Comparison, Move, NodeChange, PackingChange, Placement, Unplaced
-from controller.views.overview import CardTable, NodeView, Packing, driver_rank, overview, placed_pod
+from controller.views.overview import CardTable, NodeView, Packing, PlacedPod, driver_rank, overview
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.printable import counted
 from hami_dra.kube.documents import Document
@@ -81,7 +81,7 @@ def _placements(state: SimulatedState, played: Played, replaced: frozenset[str])
     for key in played.view.pods:
         now = state.pods.get(key)
         if now is not None and now.spec.node_name and key not in replaced and claim_keys(now):
-            placed = placed_pod(now, state.allocated.get)
+            placed = PlacedPod.of(now, state.allocated.get)
             found[key] = Placement(pod=key, node=placed.node, devices=placed.devices, running=True)
     for entry in played.report.placements:
         if entry["claims"]:

@@ -1,8 +1,7 @@
 """Keeps kube-scheduler's own allocator off the managed devices, and proves it with a probe."""
 
-from controller.reconcile.fence.fence import Fence, require_fenceable
+from controller.reconcile.fence.fence import Fence, remove_rule, require_fenceable
 from controller.reconcile.fence.probe import Prober
-from controller.reconcile.fence.removal import remove_rule
 from controller.reconcile.fence.rules import (
     driver_of,
     is_fence_name,

@@ -13,13 +13,13 @@ from collections.abc import Callable, Collection
 from controller.reconcile.fence.driver_fence import DriverFence, Shared
 from controller.reconcile.fence.keeper import FenceKeeper
 from controller.reconcile.fence.probe import Outcome, Prober
-from controller.reconcile.fence.rules import driver_of
-from controller.reconcile.runtime import Context, DriverSettings
+from controller.reconcile.fence.rules import driver_of, released, waits_for_release
+from controller.reconcile.runtime import Context, DriverSettings, Writer
 from hami_dra.api.errors import ConfigError
 from hami_dra.api.kinds import Kind
 from hami_dra.api.resource import DeviceTaintRule, ResourceSlice
 from hami_dra.kube.backoff import Backoff
-from hami_dra.kube.protocol import ClusterError
+from hami_dra.kube.protocol import Cluster, ClusterError, NotFound
 
 
 def require_fenceable(drivers: DriverSettings, taint_rule_kind: Kind[DeviceTaintRule] | None) -> None:
@@ -148,3 +148,22 @@ class _SharedListing:
             number = self._begun
             await self._informers.relist_claims()
             self._listed = number
+
+
+async def remove_rule(cluster: Cluster, writer: Writer, kind: Kind[DeviceTaintRule], name: str) -> bool:
+    """Delete a fence rule, and our finalizer, which no controller removes any more. Idempotent: whatever
+    a crash left half done is finished. Returns whether the rule existed.
+
+    Raises ClusterError (Conflict after repeated writes), LeadershipLost.
+    """
+    try:
+        await writer.delete(kind, name)
+    except NotFound:
+        return False
+    try:
+        left = await cluster.get(kind, name)
+        if waits_for_release(left):
+            await writer.patch(kind, name, released(left))
+    except NotFound:
+        return True  # it carried no finalizer, or another client was faster
+    return True

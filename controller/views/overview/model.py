@@ -6,12 +6,15 @@ unit (percent of a card; NeuronCores), shares in slots. A total of 0 means that 
 publish the amount.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import msgspec
 
 from controller.views import View
+from hami_dra.api.core import Pod
+from hami_dra.api.podclaims import claim_keys
+from hami_dra.api.resource import ResourceClaim
 
 
 class Tenant(View, frozen=True, kw_only=True):
@@ -169,6 +172,13 @@ class PlacedPod(View, frozen=True, kw_only=True):
     """Empty: it has none yet."""
     devices: tuple[str, ...]
     """`driver/pool/device`, in the order of its claims."""
+
+    @classmethod
+    def of(cls, pod: Pod, claim_of: Callable[[str], ResourceClaim | None]) -> "PlacedPod":
+        """`claim_of`: the claim with a key, or None where there is none."""
+        claims = (claim for key in claim_keys(pod) if (claim := claim_of(key)) is not None)
+        devices = tuple(result.device_id for claim in claims for result in claim.results)
+        return cls(pod=pod.key, node=pod.spec.node_name, devices=devices)
 
 
 class Packing(View, frozen=True, kw_only=True):
