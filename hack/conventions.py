@@ -299,8 +299,8 @@ def _impure(name: str, tree: ast.Module) -> Iterator[str]:
 def imports_past_a_face() -> dict[str, list[str]]:
     """Return package → what is imported of its modules from outside, though it has a face.
 
-    A package's face is `__all__` of its `__init__`, or else what that imports of the package. A package
-    inside another one may have its own.
+    A package's face is `__all__` of its `__init__`, or else what that imports. A package inside another
+    one may have its own.
     """
     trees = {name.removesuffix(".py").replace("/", ".").removesuffix(".__init__"): tree for name, _, tree in modules()}
     faces = {module: offered for module, tree in trees.items() if (offered := _offered(module, tree)) is not None}
@@ -331,14 +331,16 @@ def _package_with_face(module: str, faces: Collection[str]) -> str:
 
 
 def _offered(name: str, tree: ast.Module) -> set[str] | None:
-    """Return the names in `__all__`, or that a package imports of its modules; None if there are none."""
+    """Return the names in `__all__`, or else all that a package with imports of its own modules imports."""
     imported: set[str] = set()
+    has_face = False
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return set(ast.literal_eval(node.value))
-        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{name}."):
+        if isinstance(node, ast.ImportFrom):
             imported |= {alias.asname or alias.name for alias in node.names}
-    return imported or None
+            has_face |= f"{node.module}.".startswith(f"{name}.")
+    return imported if has_face else None
 
 
 def short_helpers() -> float:

@@ -13,27 +13,3 @@ from controller.allocation.resolved import ResolvedRequest
 from controller.allocation.result import Solution
 from controller.allocation.search import solve
 from controller.allocation.stamping import new_share_id, stamped
-
-__all__ = [
-    "FIRST_ATTEMPT",
-    "NOT_OF_CLASS",
-    "UNJUDGED",
-    "AllocatorError",
-    "Attempt",
-    "AttemptSpent",
-    "BudgetExceeded",
-    "ClaimOwnership",
-    "FeatureGates",
-    "FirstFit",
-    "Owner",
-    "ResolvedRequest",
-    "Scope",
-    "SelectorOverBudget",
-    "Solution",
-    "UnknownGate",
-    "new_share_id",
-    "ownership_of",
-    "prepare",
-    "solve",
-    "stamped",
-]

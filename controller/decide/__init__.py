@@ -20,24 +20,3 @@ from controller.decide.decision import MOST_OVERESTIMATED, decide
 from controller.decide.request_words import listing_annotations
 from controller.decide.scheduling_request import Options, PodClaim, SchedulingRequest
 from controller.decide.trace import Trace
-
-__all__ = [
-    "MOST_OVERESTIMATED",
-    "Answer",
-    "ClaimAllocation",
-    "Companions",
-    "Decision",
-    "EqualRefusals",
-    "LeftOut",
-    "Options",
-    "PodClaim",
-    "SchedulingRequest",
-    "Score",
-    "SharedClaims",
-    "Trace",
-    "Unschedulable",
-    "decide",
-    "listing_annotations",
-    "pod_shape",
-    "without_trace",
-]

@@ -12,31 +12,3 @@ from controller.inventory.quota_limits import limits_of
 from controller.inventory.roles import Amounts, consumed_of, totals_of, used_of
 from controller.inventory.selector_budget import Heartbeat, OverBudget, Overrun, Payer, SliceSpent
 from controller.inventory.vanished import VanishedClaim
-
-__all__ = [
-    "NOWHERE",
-    "UNNUMBERED",
-    "Amount",
-    "Amounts",
-    "Blamed",
-    "Device",
-    "DeviceId",
-    "DeviceUsage",
-    "Heartbeat",
-    "Holding",
-    "Inventory",
-    "OverBudget",
-    "Overrun",
-    "Payer",
-    "PoolGates",
-    "QuotaLine",
-    "SliceSpent",
-    "TermReading",
-    "VanishedClaim",
-    "consumed_of",
-    "holdings_of",
-    "limits_of",
-    "products_of",
-    "totals_of",
-    "used_of",
-]

@@ -7,18 +7,3 @@ from controller.reasons import catalogue
 from controller.reasons.catalogue import CATALOGUE, PLUGINS, english, meaning_of
 from controller.reasons.changes import ALWAYS, ANY, FOREIGN, RELEASED, Change
 from controller.reasons.reason import Reason, with_command
-
-__all__ = [
-    "ALWAYS",
-    "ANY",
-    "CATALOGUE",
-    "FOREIGN",
-    "PLUGINS",
-    "RELEASED",
-    "Change",
-    "Reason",
-    "catalogue",
-    "english",
-    "meaning_of",
-    "with_command",
-]

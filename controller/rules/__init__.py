@@ -13,16 +13,3 @@ from controller.cluster.pods.resized_requests import resize_state
 from controller.rules.node_affinity import admits, pinned_names
 from controller.rules.pod_topology_spread import is_hard
 from controller.rules.taint_toleration import taint_code
-
-__all__ = [
-    "NOT_READY_TAINT",
-    "UNREACHABLE_TAINT",
-    "UNSCHEDULABLE_TAINT",
-    "NodeColumn",
-    "admits",
-    "effective_taints",
-    "is_hard",
-    "pinned_names",
-    "resize_state",
-    "taint_code",
-]

@@ -13,20 +13,3 @@ from controller.scoring.policies import (
     parse_packing_weights,
 )
 from controller.scoring.policy_resolution import check_preferences, invalid_values, resolve_policies
-
-__all__ = [
-    "CardOfRequest",
-    "DevicePolicy",
-    "InvalidPolicy",
-    "Packing",
-    "Policies",
-    "best_node",
-    "check_preferences",
-    "device_terms",
-    "invalid_values",
-    "native_ranking",
-    "parse_device_policy",
-    "parse_node_policy",
-    "parse_packing_weights",
-    "resolve_policies",
-]

@@ -8,14 +8,3 @@ from controller.cluster.incremental.digests import digest_of, digest_of_text
 from controller.cluster.incremental.growth import grown
 from controller.cluster.incremental.node_scores import node_terms
 from controller.cluster.incremental.saturation import MOST, sums
-
-__all__ = [
-    "MOST",
-    "LogReader",
-    "LruCache",
-    "digest_of",
-    "digest_of_text",
-    "grown",
-    "node_terms",
-    "sums",
-]
