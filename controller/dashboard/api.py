@@ -2,9 +2,9 @@
 
 The access control is that of the pages.
 
-GET /api/v1/explanations?limit=N                            newest first GET
-/api/v1/explanations/pods/{namespace}/{name} GET /api/v1/explanations/claims/{namespace}/{name}
-of the latest pod that uses the claim
+    GET /api/v1/explanations?limit=N                          newest first
+    GET /api/v1/explanations/pods/{namespace}/{name}
+    GET /api/v1/explanations/claims/{namespace}/{name}        of the latest pod that uses the claim
 """
 
 from collections.abc import Callable
