@@ -9,9 +9,9 @@ import typer
 from msgspec.structs import replace
 
 from controller.cli.connection import Connection, Files
-from controller.cli.output_options import Output, OutputOption, print_document
+from controller.cli.output_options import Output, OutputOption, Printing
 from controller.cli.profile_options import driver_profiles
-from controller.cli.tables import Line, TextLayout, counted, note, paragraph, print_lines
+from controller.cli.tables import Line, TextLayout, counted, note, paragraph
 from controller.settings.common import (
     INSTALL_NAMESPACE_RENAMED,
     InstallNamespace,
@@ -90,12 +90,11 @@ def doctor(
         state = _state(seen(documents, profiles), read, mode, chosen)
         pending = _pending(documents, read, profiles, progress) if state.installation.mode == "exclusive" else ()
     report = examine(replace(state, pending=pending, notices=_notices(documents, read, state)))
-    if output.is_table:
-        print_lines(_lines(report, TextLayout.of(output)))
-    elif output is Output.name:
-        print_lines(dict.fromkeys(_reference(each.object) for each in report.findings))
-    else:
-        print_document({"healthy": report.healthy, **msgspec.to_builtins(report)}, output)
+    Printing(output).show(
+        partial(_lines, report),
+        lambda: dict.fromkeys(_reference(each.object) for each in report.findings),
+        lambda: {"healthy": report.healthy, **msgspec.to_builtins(report)},
+    )
     if not report.healthy:
         raise typer.Exit(1)
 

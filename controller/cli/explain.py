@@ -13,8 +13,8 @@ from controller.cli.connection import Connection, Files
 from controller.cli.errors import CommandError
 from controller.cli.explain_tables import Shown, drawn
 from controller.cli.namespace_options import Namespace, check_namespace, pod_namespace
-from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
-from controller.cli.tables import TextLayout, note, print_lines
+from controller.cli.output_options import Output, Printing
+from controller.cli.tables import note
 from controller.settings.placing import PresentPolicies, SimulatedScheduler
 from hami_dra.api import names
 from hami_dra.api.flags import Option
@@ -75,8 +75,7 @@ def explain(
         tuple[str, ...], Option("Show the devices of this node; may be repeated.", metavar="NODE", values="nodes")
     ] = (),
     all_nodes: Annotated[bool, Option("List all nodes, not only the first 20.")] = False,
-    output: OutputOption = Output.table,
-    no_headers: NoHeaders = False,
+    printing: Printing,
     files: Files = (),
     controller: Annotated[
         str | None,
@@ -110,13 +109,12 @@ def explain(
     else:
         settings = simulation_settings(policies, scheduler)
         found = _computed(files, connection, kind, key, settings)
-    if not output.is_table:
-        _print_document(found, output)
-        return
-    shown = Shown(node, devices=devices or output is Output.wide, all_nodes=all_nodes)
-    _check_nodes(found, shown.nodes)
-    print_lines(drawn(found, shown, TextLayout.of(output, no_headers=no_headers)))
-    if sys.stdout.isatty():
+    shown = Shown(node, devices=devices or printing.output is Output.wide, all_nodes=all_nodes)
+    if printing.output.is_table:
+        _check_nodes(found, shown.nodes)
+    chosen = [f"node/{found.node}"] if found.node else []
+    printing.show(partial(drawn, found, shown), lambda: chosen, lambda: found)
+    if printing.output.is_table and sys.stdout.isatty():
         _say_more(found, shown, live=controller is None and not files)
 
 
@@ -261,13 +259,6 @@ def _token(path: Path) -> str:
     if not token or not token.isascii() or any(map(str.isspace, token)):
         raise CommandError(f"--token-file: {path}: must contain one token, and nothing else")
     return token
-
-
-def _print_document(found: "Explanation", output: Output) -> None:
-    if output is Output.name:
-        print_lines([f"node/{found.node}"] if found.node else [])
-        return
-    print_document(found, output)
 
 
 def _check_nodes(found: "Explanation", nodes: Sequence[str]) -> None:

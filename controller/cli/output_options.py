@@ -1,11 +1,15 @@
-"""The options of what is printed: `--output` and `--no-headers`, with kubectl's names and meanings."""
+"""What a command prints, and its options: `--output` and `--no-headers`, with kubectl's names and meanings."""
 
-from collections.abc import Mapping, Sequence
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import typer
+from msgspec import Struct
 
+from controller.cli.tables import Line, TextLayout, print_lines
 from hami_dra.api.flags import Option
 from hami_dra.api.printable import escaped
 
@@ -34,6 +38,33 @@ _OPTION: Final = Option("Output format; wide has more columns, name only names."
 OutputOption = Annotated[Output, _OPTION]
 ManifestOption = Annotated[Manifest, Option("Output format.", flags=("-o", "--output"))]
 NoHeaders = Annotated[bool, Option("Leave out the headers of tables.")]
+
+
+class Printing(Struct, frozen=True):
+    """How a command prints what it found."""
+
+    output: OutputOption = Output.table
+    no_headers: NoHeaders = False
+
+    @property
+    def layout(self) -> TextLayout:
+        """Return the layout for stdout. In a pipe and in a file a row is one line."""
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        return TextLayout(self.output is Output.wide, not self.no_headers, width)
+
+    def show(
+        self,
+        lines: Callable[[TextLayout], Iterable[Line]],
+        names: Callable[[], Iterable[str]],
+        document: Callable[[], Any],
+    ) -> None:
+        """Print what is asked for, and make nothing else."""
+        if self.output.is_table:
+            print_lines(lines(self.layout))
+        elif self.output is Output.name:
+            print_lines(names())
+        else:
+            print_document(document(), self.output)
 
 
 def print_document(document: Any, output: Output | Manifest) -> None:

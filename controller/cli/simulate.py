@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from controller.cli.errors import CommandError
 from controller.cli.explain_tables import Shown, drawn
-from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
+from controller.cli.output_options import Printing, print_document
 from controller.cli.tables import Line, TextLayout, TextTable, codes, counted, note, print_lines, without_pod
 from controller.settings.placing import PolicyOptions, SimulatedScheduler
 from controller.views.columns import Columns, text_column
@@ -46,8 +46,7 @@ Exit status: 0 on success, 1 with --fail-unplaced if a pod stayed unplaced, 2 on
 def simulate(
     files: Annotated[tuple[Path, ...], Option("File or folder; may be repeated.", flags=("-f", "--filename"))],
     *,
-    output: OutputOption = Output.table,
-    no_headers: NoHeaders = False,
+    printing: Printing,
     policies: PolicyOptions,
     scheduler: SimulatedScheduler,
     explained: Annotated[
@@ -75,19 +74,17 @@ def simulate(
     for text in [*report.notes, *report.notices]:
         note(text)
     if explained:
-        _print_explanation(report, settings.explained, output, no_headers=no_headers)
-    elif output.is_table:
-        print_lines(_lines(report, TextLayout.of(output, no_headers=no_headers)))
-        _say_next(report)
-    elif output is Output.name:
-        print_lines([f"pod/{entry['pod']}" for entry in (*report.placements, *report.unplaced)])
+        _print_explanation(report, settings.explained, printing)
     else:
-        print_document(report.document(), output)
+        pods = (f"pod/{entry['pod']}" for entry in (*report.placements, *report.unplaced))
+        printing.show(partial(_lines, report), lambda: pods, report.document)
+        if printing.output.is_table:
+            _say_next(report)
     if fail_unplaced and report.unplaced:
         raise typer.Exit(1)
 
 
-def _print_explanation(report: "SimulationReport", key: str, output: Output, *, no_headers: bool) -> None:
+def _print_explanation(report: "SimulationReport", key: str, printing: Printing) -> None:
     """Print the decision on one pod. Raises CommandError if there was none."""
     found = report.explanation
     if found is None:
@@ -95,11 +92,10 @@ def _print_explanation(report: "SimulationReport", key: str, output: Output, *, 
         known = sorted({*refused, *(entry["pod"] for entry in report.placements)})
         there = f"there are {', '.join(known[:_NAMED])}" if known else "the files have no pod to place"
         raise CommandError(f"--explain: {refused.get(key) or f'no Pod {key} was decided on; {there}'}")
-    if output.is_table:
-        layout = TextLayout.of(output, no_headers=no_headers)
-        print_lines(drawn(found, Shown(devices=True, when="with the pods before it placed"), layout))
+    if printing.output.is_table:
+        print_lines(drawn(found, Shown(devices=True, when="with the pods before it placed"), printing.layout))
     else:
-        print_document(found, output)
+        print_document(found, printing.output)
 
 
 def _lines(report: "SimulationReport", layout: TextLayout) -> list[Line]:

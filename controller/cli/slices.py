@@ -8,8 +8,8 @@ import typer
 
 from controller.cli.connection import Connection
 from controller.cli.errors import CommandError
-from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document, print_objects
-from controller.cli.tables import TextLayout, TextTable, counted, print_lines
+from controller.cli.output_options import Printing, print_objects
+from controller.cli.tables import TextTable, counted, print_lines
 from controller.cli.vendor_options import SlicesCommand, given_options
 from controller.views.columns import Columns, text_column
 from hami_dra.api.flags import Option
@@ -68,8 +68,7 @@ def slices(
             "or --context, an API server checks each slice too, and stores nothing."
         ),
     ] = (),
-    output: OutputOption = Output.table,
-    no_headers: NoHeaders = False,
+    printing: Printing,
     with_nodes: Annotated[bool, Option("Print the Node objects too, for simulate.")] = False,
     fence: Annotated[FenceMode, FENCE] = "auto",
     publish: Annotated[bool, Option("Write the fleet to a cluster and keep it up to date.")] = False,
@@ -89,15 +88,14 @@ def slices(
         raise CommandError(f"choose one of --list, --machine, --fleet and --check; {what} was given")
     if (publish or remove) and fleet is None:
         raise CommandError("--publish and --remove need --fleet: put the machines into a fleet file (see --help)")
-    layout = TextLayout.of(output, no_headers=no_headers)
     if list_machines:
-        _list(output, layout)
+        _list(printing)
     elif check:
         _check(check, connection)
     elif fleet is not None and (publish or remove):
         _publish(fleet, connection, fence=fence, once=once, remove=remove)
     elif fleet is not None:
-        _print(_fleet_objects(read_fleet(fleet), fence=fence, with_nodes=with_nodes), output, layout)
+        _print(_fleet_objects(read_fleet(fleet), fence=fence, with_nodes=with_nodes), printing)
     elif machine is not None:
         single = {
             "machine": machine,
@@ -108,22 +106,18 @@ def slices(
         }
         file = parse_fleet({"nodes": [single]}, "--machine")
         objects = _fleet_objects(file, fence=fence, with_nodes=with_nodes, where="nodes[0]: ")
-        _print(_without_fleet(objects), output, layout)
+        _print(_without_fleet(objects), printing)
 
 
 # --- print ----------------------------------------------------------------------------------------
 
 
-def _list(output: Output, layout: TextLayout) -> None:
+def _list(printing: Printing) -> None:
     from hami_dra.driver.simulated import machine_names, summary
 
     machines = [{"name": name, "description": summary(name)} for name in machine_names()]
-    if output is Output.name:
-        print_lines(each["name"] for each in machines)
-    elif output.is_table:
-        print_lines(TextTable.of(_MACHINES, machines).lines(layout))
-    else:
-        print_document(machines, output)
+    table = TextTable.of(_MACHINES, machines)
+    printing.show(table.lines, lambda: (each["name"] for each in machines), lambda: machines)
 
 
 _MACHINES: "Final[Columns[dict[str, str]]]" = (
@@ -163,9 +157,9 @@ def _without_fleet(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return objects
 
 
-def _print(objects: list[dict[str, Any]], output: Output, layout: TextLayout) -> None:
-    if not output.is_table:
-        print_objects(objects, output)
+def _print(objects: list[dict[str, Any]], printing: Printing) -> None:
+    if not printing.output.is_table:
+        print_objects(objects, printing.output)
         return
     import msgspec
 
@@ -173,6 +167,7 @@ def _print(objects: list[dict[str, Any]], output: Output, layout: TextLayout) ->
     from hami_dra.driver.cards_view import cards_of
 
     found = [msgspec.convert(item, ResourceSlice) for item in objects if item["kind"] == "ResourceSlice"]
+    layout = printing.layout
     print_lines(TextTable.of(_CARDS, cards_of(found), wide=layout.wide).lines(layout))
 
 

@@ -8,10 +8,10 @@ from controller.cli.connection import Connection, Files
 from controller.cli.errors import CommandError
 from controller.cli.label_options import label_matcher
 from controller.cli.namespace_options import AllNamespaces, Namespace, check_namespace, listed_namespace
-from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
+from controller.cli.output_options import Printing
 from controller.cli.profile_options import driver_profiles
 from controller.cli.status_view import By, Selection
-from controller.cli.tables import TextLayout, note, print_lines
+from controller.cli.tables import note
 from controller.settings.common import InstallNamespace, ManageProfile, SchedulerNames
 from controller.settings.placing import DEFAULT_SCHEDULER
 from hami_dra.api import names
@@ -76,8 +76,7 @@ def status(
     ] = "",
     namespace: Namespace = None,
     all_namespaces: AllNamespaces = False,
-    output: OutputOption = Output.table,
-    no_headers: NoHeaders = False,
+    printing: Printing,
     watching: Annotated[
         bool, Option("Keep showing changes until Ctrl-C; with -o json, a line for each.", flags=("-w", "--watch"))
     ] = False,
@@ -100,11 +99,10 @@ def status(
         quota=quota,
         listed=listed,
     )
-    layout = TextLayout.of(output, no_headers=no_headers)
     if watching:
         from controller.cli.status_watch import watch
 
-        watch(wanted, connection, output, layout, driver_profiles(manage_profile))
+        watch(wanted, connection, printing, driver_profiles(manage_profile))
         return
     if not files:
         connection.check()
@@ -134,12 +132,7 @@ def status(
         from controller.cli.container_usage import read_usage, used_cards
 
         view.used = used_cards(view.overview, read_usage(connection, install_namespace), namespace)
-    if output.is_table:
-        print_lines(view.lines(layout))
-    elif output is Output.name:
-        print_lines(view.names())
-    else:
-        print_document(view.document(), output)
+    printing.show(view.lines, view.names, view.document)
 
 
 def _check(*, watching: bool, pending: bool, usage: bool, has_files: bool) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from controller.cli.connection import Connection
 from controller.cli.errors import CommandError
-from controller.cli.output_options import Output
+from controller.cli.output_options import Output, Printing
 from controller.cli.rights import with_grant
 from controller.cli.status_view import Selection, StatusView
 from controller.cli.tables import Line, TextLayout, note
@@ -26,18 +26,17 @@ _PATIENCE: Final = 5.0
 """Seconds after which it is checked that updates still arrive."""
 
 
-def watch(
-    wanted: Selection, connection: Connection, output: Output, layout: TextLayout, profiles: "DriverProfiles"
-) -> None:
+def watch(wanted: Selection, connection: Connection, printing: Printing, profiles: "DriverProfiles") -> None:
     """Show updates until Ctrl-C. Raises CommandError."""
     from controller.cli.service import run_service
 
+    output = printing.output
     if output not in {Output.table, Output.wide, Output.json}:
         raise CommandError("--watch prints a table, or with -o json one line for each change")
 
     if output.is_table and not sys.stdout.isatty():
         raise CommandError("--watch needs a terminal, and stdout is not one: use -o json, one line for each change")
-    run_service(_watching(wanted, connection, None if output is Output.json else layout, profiles))
+    run_service(_watching(wanted, connection, None if output is Output.json else printing.layout, profiles))
 
 
 async def _watching(

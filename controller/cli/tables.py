@@ -6,12 +6,10 @@ for 16,000 cards and half the time of a short command.
 """
 
 import os
-import shutil
-import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import typer
 from msgspec import Struct
@@ -19,9 +17,6 @@ from msgspec import Struct
 from controller.views.columns import Column, Row
 from hami_dra.api import printable as printable_texts
 from hami_dra.api.printable import escaped
-
-if TYPE_CHECKING:
-    from controller.cli.output_options import Output
 
 NONE: Final = "-"
 """A cell that has nothing to say."""
@@ -43,12 +38,6 @@ class TextLayout(Struct, frozen=True):
     headers: bool = True
     width: int | None = None
     """Columns of the terminal; None: lines may have any length."""
-
-    @classmethod
-    def of(cls, output: "Output | None" = None, *, no_headers: bool = False) -> Self:
-        """Return the layout for stdout. In a pipe and in a file a row is one line."""
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        return cls(output is not None and output.value == "wide", not no_headers, width)
 
 
 class TextTable:

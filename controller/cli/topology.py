@@ -10,9 +10,9 @@ import typer
 from controller.cli import completion_values as values
 from controller.cli.connection import Connection
 from controller.cli.errors import CommandError
-from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
+from controller.cli.output_options import Printing
 from controller.cli.profile_options import driver_profiles
-from controller.cli.tables import Line, TextLayout, TextTable, counted, print_lines
+from controller.cli.tables import Line, TextLayout, TextTable, counted
 from controller.settings.common import ManageProfile
 from controller.views.columns import Column, text_column
 from hami_dra.api.flags import Option
@@ -56,8 +56,7 @@ def topology(
     ] = (),
     manage_profile: ManageProfile = (),
     publish_as: Annotated[str, Option("With --machine: imitate another driver.", metavar="DRIVER")] = "",
-    output: OutputOption = Output.table,
-    no_headers: NoHeaders = False,
+    printing: Printing,
     connection: Connection,
 ) -> None:
     from controller.cli.topology_reading import Wanted, of_machine
@@ -78,15 +77,13 @@ def topology(
     groups: dict[tuple[str, str], list[CardView]] = {}
     for card in cards:
         groups.setdefault((card.node, card.driver), []).append(card)
-    if output is Output.name:
-        print_lines(f"{card.node}/{card.device}" for card in cards)
-    elif not output.is_table:
-        print_document(cards, output)
-    else:
-        layout = TextLayout.of(output, no_headers=no_headers)
+
+    def drawn(layout: TextLayout) -> Iterator[Line]:
         for (name, driver), members in groups.items():
-            print_lines(_drawn(name, driver, members, layout, with_use=not machine))
-        print_lines(_legend([card for card in cards if not card.partition]))
+            yield from _drawn(name, driver, members, layout, with_use=not machine)
+        yield from _legend([card for card in cards if not card.partition])
+
+    printing.show(drawn, lambda: (f"{card.node}/{card.device}" for card in cards), lambda: cards)
 
 
 def _published(wanted: "Wanted", files: Sequence[Path], connection: Connection) -> "Published":

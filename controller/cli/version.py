@@ -1,15 +1,13 @@
 """`hami-dra version`: versions of this program, of Kubernetes, and of what is installed."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version as package_version
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from controller.cli.connection import Connection
 from controller.cli.errors import CommandError
-from controller.cli.output_options import Output, OutputOption, print_document
-from controller.cli.tables import note
+from controller.cli.output_options import Output, OutputOption, Printing
+from controller.cli.tables import Line, note
 from controller.settings.common import InstallNamespace
 from hami_dra.api import names
 from hami_dra.api.flags import Option
@@ -50,12 +48,7 @@ def version(
             found |= asyncio.run(_installed(connection, install_namespace))
         except (ClusterError, ConfigError) as error:
             problem = error
-    if output is Output.name:
-        typer.echo(f"hami-dra/{found['client']}")
-    elif output.is_table:
-        _print(found)
-    else:
-        print_document(found, output)
+    Printing(output).show(lambda _: _lines(found), lambda: [f"hami-dra/{found['client']}"], lambda: found)
     if problem is not None:
         raise CommandError(str(problem)) from problem
 
@@ -125,7 +118,7 @@ async def _leader(cluster: "HttpCluster", namespace: str) -> str | None:
     return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
 
-def _print(found: Mapping[str, Any]) -> None:
+def _lines(found: Mapping[str, Any]) -> Iterator[Line]:
     rows = [("hami-dra", found["client"])]
     if "kubernetes" in found:
         rows.append(("Kubernetes", found["kubernetes"]))
@@ -140,7 +133,7 @@ def _print(found: Mapping[str, Any]) -> None:
     rows += [("driver", f"{_line(each)}: {each['name']}") for each in found.get("drivers", ())]
     width = max(len(title) for title, _ in rows) + 1
     for title, text in rows:
-        typer.echo(f"{title + ':':{width}} {text}")
+        yield Line(f"{title + ':':{width}} {text}")
 
 
 def _line(workload: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """`hami-dra whatif`: effects of another policy, more pods, or fewer nodes."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,8 +9,8 @@ from msgspec.structs import replace as replaced
 
 from controller.cli.connection import Connection, Files
 from controller.cli.errors import CommandError
-from controller.cli.output_options import NoHeaders, Output, OutputOption, print_document
-from controller.cli.tables import TextLayout, note, print_lines
+from controller.cli.output_options import Printing
+from controller.cli.tables import note
 from controller.settings.placing import PRESENT_DEVICE_POLICY, PRESENT_NODE_POLICY, PolicyOptions, SimulatedScheduler
 from hami_dra.api import names
 from hami_dra.api.flags import Option
@@ -77,8 +78,7 @@ def whatif(
     ] = (),
     replace: Annotated[bool, Option("Place all pods that have devices again, oldest first.")] = False,
     scheduler: SimulatedScheduler,
-    output: OutputOption = Output.table,
-    no_headers: NoHeaders = False,
+    printing: Printing,
     fail_unplaced: Annotated[
         bool, Option("Exit with status 1 if a pod loses its node or a new one finds none.")
     ] = False,
@@ -117,7 +117,7 @@ def whatif(
         found = compare(
             state.documents, change, lambda what, done, total: progress(f"placing pods {what}", done, total)
         )
-    _print(found, output, no_headers=no_headers)
+    _print(found, printing)
     if fail_unplaced and found.lost:
         raise typer.Exit(1)
 
@@ -142,15 +142,11 @@ def _check(change: "Change") -> None:
         )
 
 
-def _print(found: "Comparison", output: Output, *, no_headers: bool) -> None:
+def _print(found: "Comparison", printing: Printing) -> None:
     from controller.cli.whatif_tables import comparison
 
     for text in found.notes:
         note(text)
-    if output.is_table:
-        print_lines(comparison(found, TextLayout.of(output, no_headers=no_headers)))
-    elif output is Output.name:
-        pods = (*(each.pod for each in found.moved), *(each.pod for each in found.placed))
-        print_lines(f"pod/{pod}" for pod in dict.fromkeys((*pods, *(each.pod for each in found.unplaced))))
-    else:
-        print_document(found, output)
+    pods = (*(each.pod for each in found.moved), *(each.pod for each in found.placed))
+    named = dict.fromkeys(f"pod/{pod}" for pod in (*pods, *(each.pod for each in found.unplaced)))
+    printing.show(partial(comparison, found), lambda: named, lambda: found)
