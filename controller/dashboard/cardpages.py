@@ -201,9 +201,7 @@ class CardPages:
         if row < 0:
             raise NoSuchThing(key)
         published = self.source.inventory.devices.device(row)
-        place = int(self.source.inventory.devices.node[row])
-        name = self.source.inventory.nodes.names[place] if place >= 0 else (published.slice.spec.node_name or "")
-        card = next((each for each in self.cards_on([name]).cards if each.id == key), None)
+        card = next((each for each in self.cards_on([self.table.node_name(row)]).cards if each.id == key), None)
         if card is None:
             raise NoSuchThing(key)  # for example a part of a card
         marks = drawing.markers([card])

@@ -83,6 +83,13 @@ class CardTable:
     def free(self) -> Bools:
         return self.usable & ~self.held
 
+    def node_name(self, row: int) -> str:
+        """Return the node of a row's device; empty for a device that several nodes can reach."""
+        node = int(self.inventory.devices.node[row])
+        if node >= 0:
+            return self.inventory.nodes.names[node]
+        return "" if node == NOWHERE else self.inventory.devices.device(row).slice.spec.node_name or ""
+
     def ordered_drivers(self) -> list[int]:
         """Return the numbers of drivers with cards, ours in the order of the vendors, then others by name."""
         present = np.flatnonzero(np.bincount(self.driver[self.cards])).tolist()  # unique imports numpy.ma

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 import numpy as np
 
 from controller.cluster.pods.gang_key import GangKey
-from controller.inventory import NOWHERE, UNNUMBERED, DeviceId, Inventory
+from controller.inventory import UNNUMBERED, DeviceId, Inventory
 from controller.views.overview.card_table import (
     CORDONED,
     NO_CARD,
@@ -120,7 +120,8 @@ def _cards(
     for row in _rows(table, nodes):
         device = devices.device(row)
         profile = device.profile
-        node, state = _place(table, row)
+        node, place = table.node_name(row), int(devices.node[row])
+        state = int(table.node_states[place]) if place >= 0 else None
         vendor = vendor_name(device.id.driver)
         if (nodes is not None and node not in nodes) or (vendors is not None and vendor not in vendors):
             continue
@@ -185,16 +186,6 @@ def _held_parts(table: CardTable, tenancies: Tenancies) -> dict[int, list[Device
         if row >= 0 and table.parent[row] != NO_CARD:
             found[int(table.parent[row])].append(device)
     return found
-
-
-def _place(table: CardTable, row: int) -> tuple[str, int | None]:
-    """Return the name of the device's node and the node's state; None as state if it does not exist."""
-    node = int(table.inventory.devices.node[row])
-    if node >= 0:
-        return table.inventory.nodes.names[node], int(table.node_states[node])
-    if node == NOWHERE:
-        return "", None
-    return table.inventory.devices.device(row).slice.spec.node_name or "", None
 
 
 def _nodes(table: CardTable, cards: Iterable[Card]) -> tuple[NodeView, ...]:

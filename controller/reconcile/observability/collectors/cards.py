@@ -225,14 +225,6 @@ def _first_of_each(labelled: Sequence[str]) -> Bools:
     return said
 
 
-def node_of(table: CardTable, row: int) -> str:
-    """Return the node, empty for a device that several nodes can reach."""
-    node = int(table.inventory.devices.node[row])
-    if node >= 0:
-        return table.inventory.nodes.names[node]
-    return table.inventory.devices.device(row).slice.spec.node_name or ""
-
-
 def core_unit(device: Device, total: int) -> int:
     """Return the number of the device's core units that make 1 (or 100 percent)."""
     return PERCENT if device.profile.cores == names.CAP_CORES else max(total, 1)
@@ -250,7 +242,7 @@ def _core_units(table: CardTable, rows: Positions, limit: Ints) -> Ints:
 def _facts(table: CardTable, row: int, device: Device) -> dict[str, str]:
     devices, profile = table.inventory.devices, device.profile
     return {
-        "node": node_of(table, row),
+        "node": table.node_name(row),
         "uuid": device.string_attribute(profile.uuid),
         "index": "" if device.index == UNNUMBERED else str(device.index),
         "name": device.id.device,

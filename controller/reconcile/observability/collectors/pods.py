@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from controller.cluster.incremental import LogReader
 from controller.inventory import Holding, holdings_of, used_of
-from controller.reconcile.observability.collectors.cards import core_unit, node_of
+from controller.reconcile.observability.collectors.cards import core_unit
 from controller.reconcile.observability.collectors.lines import BLOCK, Gauge, blocks, labels
 from controller.views.overview import NO_CARD, CardTable
 from hami_dra.api.core import Pod
@@ -194,7 +194,7 @@ class PodGauges:
         card_row = row if parent == NO_CARD else parent
         card = devices.device(card_row)
         facts = {
-            "node": node_of(self._table, card_row),
+            "node": self._table.node_name(card_row),
             "uuid": card.string_attribute(card.profile.uuid),
             "namespace": namespace,
             "pod": pod,
