@@ -58,7 +58,7 @@ class Printing(Struct, frozen=True):
         names: Callable[[], Iterable[str]],
         document: Callable[[], Any],
     ) -> None:
-        """Print what is asked for, and make nothing else."""
+        """Print one of them, and make none of the others."""
         if self.output.is_table:
             print_lines(lines(self.layout))
         elif self.output is Output.name:
