@@ -143,7 +143,9 @@ class NodeReasons:
     def _values(self, key: str, wanted: Mapping[str, str] | None = None) -> str:
         """Return which values of a label the nodes have, with their numbers."""
         if self.free:
-            return self._would_do(np.flatnonzero(self.there), "do not have it", "does not have it")
+            rows = np.flatnonzero(self.there)
+            verb = "does" if len(rows) == 1 else "do"
+            return f"{counted(len(rows), 'node')} {self._having} {verb} not have it ({self._names(rows)})"
         nodes, labels = self.inventory.nodes, self.inventory.labels
         present = nodes.present[: nodes.size]
         if wanted is not None and (other := int((labels.with_labels(wanted) & present).sum())):
@@ -210,20 +212,14 @@ class NodeReasons:
         """Return the plugin's own sentence about the first of the nodes."""
         row = self._first(rows)
         name = self.inventory.nodes.names[row]
-        text = self.verdicts.why(row) or CATALOGUE[code].english
-        if code == catalogue.NODE_REFUSED:
-            said = self.request.refused_nodes.get(name, "")
-            text = f"kube-scheduler refused it a moment ago{f': {said}' if said else ''}"
+        text = self.verdicts.why(row) or CATALOGUE[code].about("it", 1)
+        if code == catalogue.NODE_REFUSED and (said := self.request.refused_nodes.get(name)):
+            text = f"{text}: {said}"
         asked = f"on {name}: {printable(text, 300)}"
         others = rows[rows != row]
         refused = f"with such devices {'is' if len(others) == 1 else 'are'} refused as well ({self._names(others)})"
         best = f"{counted(len(others), 'other node')} {refused}" if len(others) else ""
         return Reason("node", asked, best, fix=CATALOGUE[code].fix, code=code)
-
-    def _would_do(self, rows: Positions, several: str, one: str) -> str:
-        """Return `2 nodes with free devices do not have it (a10g-0, t4-0)`."""
-        verb = one if len(rows) == 1 else several
-        return f"{counted(len(rows), 'node')} {self._having} {verb} ({self._names(rows)})"
 
     def _names(self, rows: Positions) -> str:
         nodes = self.inventory.nodes

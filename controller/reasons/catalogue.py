@@ -169,14 +169,14 @@ NODE_AFFINITY: Final = _of_node(
 )
 NODE_PORTS: Final = _of_node(
     "NodePortsTaken",
-    "a host port of the pod is taken on the node",
+    "a host port of the pod is taken on {}",
     "Pod 的主机端口在该节点上已被占用",
     Change.RESOURCES_FREED,
     "NodePorts",
 )
 NODE_RESOURCES: Final = _of_node(
     "NodeInsufficientResources",
-    "not enough CPU, memory or room for pods on the node",
+    "not enough CPU, memory or room for pods on {}",
     "节点的 CPU、内存或 Pod 名额不足",
     Change.RESOURCES_FREED | Change.NODE_ALLOCATABLE,
     "NodeResourcesFit",
@@ -190,14 +190,14 @@ NODE_VOLUME_RESTRICTIONS: Final = _of_node(
 )
 NODE_VOLUME_LIMITS: Final = _of_node(
     "NodeVolumeLimitExceeded",
-    "the node can attach no more volumes",
+    "{} can attach no more volumes",
     "该节点无法再挂载更多卷",
     _VOLUMES,
     "NodeVolumeLimits",
 )
 NODE_VOLUME_BINDING: Final = _of_node(
     "NodeVolumeNotAvailable",
-    "a volume of the pod is not available on the node",
+    "a volume of the pod is not available on {}",
     "Pod 的卷在该节点上不可用",
     _VOLUMES,
     "VolumeBinding",
@@ -243,13 +243,13 @@ NODE_DECLARED_FEATURES: Final = _of_node(
 
 NODE_REFUSED: Final = _of_node(
     "NodeRefusedByScheduler",
-    "kube-scheduler refused the node a moment ago",
+    "kube-scheduler refused {} a moment ago",
     "kube-scheduler 刚刚拒绝了该节点",
     Change.REFUSAL_ENDED,
 )
 NODE_OUTSIDE_DOMAIN: Final = _of_node(
     "NodeOutsideDomain",
-    "the node is outside the topology domain that the pod's gang was tried in",
+    "{} {are} outside the topology domain that the pod's gang was tried in",
     "节点不在该 Pod 所属 gang 所尝试的拓扑域内",
     ANY,  # whatever makes room in another domain
 )
