@@ -3,9 +3,9 @@
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from hami_dra.driver.kubelet.protocol import PreparedDevice
 from hami_dra.driver.prepare.container_views import Claimed, answer_order, arrange
 from hami_dra.driver.prepare.errors import Refused
-from hami_dra.driver.prepare.records import Answer
 from tests.support.kubelet_order import ids_of, requests_of
 from tests.support.preparing import DRIVER, pod
 
@@ -38,7 +38,7 @@ def answers_of(arrangement):
     for claimed in CLAIMED:
         order = answer_order(claimed.requests, claimed.uid, arrangement.view_of)
         answers[claimed.name] = [
-            Answer(
+            PreparedDevice(
                 requests=(request,),
                 pool="n1",
                 device=request,
