@@ -18,7 +18,7 @@ from controller.settings.controller import QueueingSettings
 
 _CREATED_AFTER: Final = 2.5
 """Seconds in which claims and templates are expected that are created after their pod; less than the other
-members of a gang wait for their events (`gang_notices.ARRIVAL`)."""
+members of a gang wait for their events (`notices.ARRIVAL`)."""
 
 
 class WaitingPods(Struct, frozen=True):
