@@ -299,8 +299,7 @@ def _impure(name: str, tree: ast.Module) -> Iterator[str]:
 def imports_past_a_face() -> dict[str, list[str]]:
     """Return package → what is imported of its modules from outside, though it has a face.
 
-    A package's face is `__all__` of its `__init__`, or else what that imports. A package inside another
-    one may have its own.
+    A package's face is what its `__init__` imports. A package inside another one may have its own.
     """
     trees = {name.removesuffix(".py").replace("/", ".").removesuffix(".__init__"): tree for name, _, tree in modules()}
     faces = {module: offered for module, tree in trees.items() if (offered := _offered(module, tree)) is not None}
@@ -331,12 +330,10 @@ def _package_with_face(module: str, faces: Collection[str]) -> str:
 
 
 def _offered(name: str, tree: ast.Module) -> set[str] | None:
-    """Return the names in `__all__`, or else all that a package with imports of its own modules imports."""
+    """Return what a package imports that shows names of its own modules; None for other modules."""
     imported: set[str] = set()
     has_face = False
     for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return set(ast.literal_eval(node.value))
         if isinstance(node, ast.ImportFrom):
             imported |= {alias.asname or alias.name for alias in node.names}
             has_face |= f"{node.module}.".startswith(f"{name}.")

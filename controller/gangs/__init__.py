@@ -13,25 +13,3 @@ from controller.gangs.membership import Gangs, GangState
 from controller.gangs.trial_assumptions import Trial
 from controller.gangs.unit import TopologyConstraint, Unit
 from controller.gangs.unit_answers import DomainVerdict, UnitDecision, UnitRefusal
-
-__all__ = [
-    "API_GROUPS",
-    "OPTIONAL_SOURCES",
-    "SOURCES",
-    "Decide",
-    "DomainVerdict",
-    "GangKey",
-    "GangState",
-    "Gangs",
-    "Source",
-    "TopologyConstraint",
-    "Trial",
-    "Unit",
-    "UnitDecision",
-    "UnitRefusal",
-    "constraints_of",
-    "decide_gang",
-    "decide_unit",
-    "gang_of",
-    "has_terms",
-]
