@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 from controller.assessment.pod_assessment import Foreign, Ignored, signature
 from controller.cluster.incremental import digest_of
 from controller.decide import SchedulingRequest
-from controller.gangs import GangKey, GangState, TopologyConstraint, Unit, constraints_of
+from controller.gangs import GangKey, GangState, TopologyConstraint, Unit, constraints_of, reads_labels
 from controller.inventory import Inventory
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import priority
@@ -80,7 +80,10 @@ class AssessedUnit(Generic[Wait]):
         return Unit(key, self.ready, self.least, self.topology, self.settled_nodes)
 
     def signature(self, inventory: Inventory) -> Signature:
-        members = [signature(request, by_labels=inventory.refuses_by_labels(request.pod)) for request in self.ready]
+        related = self.gang is not None and any(reads_labels(request.pod) for request in self.ready)
+        members = [
+            signature(request, by_labels=related or inventory.refuses_by_labels(request.pod)) for request in self.ready
+        ]
         if self.gang is None:
             return Signature(members[0], is_uniform=True)
         constraints = [(each.key, each.required) for each in self.topology]

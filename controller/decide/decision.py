@@ -155,6 +155,8 @@ class _Decision:
             return None
         ranked = nodes.first(max(self._options.report_nodes, 1))
         best = int(ranked[0])
+        if not self._search.without_fruitless(ranked[:1]).size:
+            return None
         found = self._search.on(best)
         if found is None:
             return None
@@ -262,6 +264,8 @@ class _Decision:
         nodes = self._inventory.nodes
         preferred = nodes.index_of(self._request.preferred_node)
         candidates = self._search.without_fruitless(candidates)
+        if self._search.tried:  # by `_decide_ranked`
+            candidates = candidates[~np.isin(candidates, [*self._search.tried])]
         if preferred >= 0 and preferred in candidates:
             if (found := self._search.on(preferred)) is not None:
                 return preferred, found[0]

@@ -156,9 +156,13 @@ class ShapeRanking:
         self._version: tuple[int, ...] = ()
         self._close = 0
         self._ranked: RankedNodes | None = None
+        self._fit: ShapeFit | None = None
+        """Whose logs the versions count."""
 
     def of(self, inventory: Inventory, fit: ShapeFit, make: Callable[[], RankedNodes]) -> RankedNodes | None:
         """Return the sorted nodes, up to date if the column is; None where all nodes must be evaluated."""
+        if fit is not self._fit:
+            self._fit, self._version = fit, ()
         changed = self._news(inventory, fit)
         if changed is None:
             self._close, self._ranked = 0, None

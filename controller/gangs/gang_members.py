@@ -44,11 +44,18 @@ def has_terms(pod: Pod) -> bool:
     return required or any(map(is_hard, pod.spec.topology_spread_constraints))
 
 
+def reads_labels(pod: Pod) -> bool:
+    """Return whether the labels of other members decide where the pod fits, or where they do next to it."""
+    affinity = pod.spec.affinity
+    apart = affinity.pod_anti_affinity if affinity is not None else None
+    return has_terms(pod) or (apart is not None and bool(apart.required_during_scheduling_ignored_during_execution))
+
+
 def members_of(inventory: Inventory, requests: Sequence[SchedulingRequest]) -> tuple[Member, ...]:
     """Return the members with their kinds, numbered in order of their first member."""
     shared = shared_claims(requests)
     kinds: dict[object, int] = {}
-    by_labels = any(has_terms(request.pod) for request in requests)
+    by_labels = any(reads_labels(request.pod) for request in requests)
     found = []
     for index, request in enumerate(requests):
         alone = shared.isdisjoint(entry.claim.metadata.uid for entry in request.claims)

@@ -180,8 +180,16 @@ class Triggers:
             self._in_flight.put_off(pod.metadata.uid, pod.key)
             return
         if pod.spec.resource_claims or has_our_gate(pod):
-            self._queue.ready(pod.key, rank(pod), changed=changed)
+            self._queue.ready(pod.key, self._rank(pod), changed=changed)
             self._wake()
+
+    def _rank(self, pod: Pod) -> Rank:
+        """Return the pod's rank; for a member that of its gang."""
+        gang = self._informers.gangs.of(pod)
+        if gang is None:
+            return rank(pod)
+        oldest, highest = self._informers.gangs.age_and_priority(gang)
+        return Rank(-highest, oldest, pod.key)
 
     def evaluate_waiting(self, concerns: Callable[[Pod], bool]) -> None:
         """Evaluate the pods that wait for an event about themselves, if it concerns them."""

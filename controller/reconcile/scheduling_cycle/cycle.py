@@ -65,6 +65,8 @@ _STEPS_KEPT: Final = 1_024
 """Units whose next attempt is known: one that is forgotten begins with a short one again."""
 _STEPS_PER_MEMBER: Final = 64
 """Of the longest attempt, so that a large gang of eight cards each can be placed."""
+_STEPS_OF_RETRIES: Final = 80_000
+"""More of them for a gang: what its 2,000 decisions about members are charged."""
 _REST: Final = 19.0
 """A refused gang is not tried again before this many times the duration of its decision have
 passed: big gangs that cannot run take at most a twentieth of the time.
@@ -265,8 +267,8 @@ class SchedulingCycle:
                 self._unplaced.wait_for_others(unit.pod.key, signature, refused_at=None)
                 return
             if (known := self._unplaced.refusal_of(signature)) is not None:
-                if unit.gang is None:
-                    self._notices.decided(unit, known, again=True)
+                known = replace(known, member=unit.pod.key)
+                self._notices.decided(unit, known, again=True)
                 self._unplaced.refuse(unit, signature, known, now, refused_at=None)
                 return
         answer, spent = self._decide(unit)
@@ -287,7 +289,7 @@ class SchedulingCycle:
         """Decide the unit. Returns the CPU seconds, too. Raises SliceSpent."""
         most = self.context.settings.scheduling.search_steps
         if unit.gang is not None:
-            most = max(most, _STEPS_PER_MEMBER * len(unit.ready))
+            most = max(most, _STEPS_PER_MEMBER * len(unit.ready)) + _STEPS_OF_RETRIES
         steps = min(self._steps.find(unit.key) or FIRST_ATTEMPT, most)
         options = replace(self.deciding.options, attempt=Attempt(steps, is_last=steps == most))
         began, before = time.perf_counter(), self.context.clock.cpu()

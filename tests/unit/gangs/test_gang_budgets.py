@@ -3,9 +3,14 @@
 import pytest
 from msgspec.structs import replace
 
-from controller.allocation import Attempt, AttemptSpent
+from controller.allocation import FIRST_ATTEMPT, Attempt, AttemptSpent
 from controller.gangs import UnitDecision, UnitRefusal, decide_gang
+from controller.gangs.gang_search import STEPS
 from controller.gangs.member_placements import STEPS_PER_DECISION
+from controller.reconcile.scheduling_cycle.cycle import _STEPS_OF_RETRIES
+from tests.cards import claim as cards_claim
+from tests.cards import node, slice_of
+from tests.cards import request as cards_request
 from tests.support.allocation import DRIVER, claim, exactly
 from tests.support.gang_requests import OPTIONS as SHARED
 from tests.support.gang_requests import RACK, cluster, gang, held, within
@@ -76,3 +81,47 @@ def test_decisions_beyond_one_for_each_member_are_charged_to_the_attempt():
 
 def member_of_kind(name, kind):
     return shared_member(name, memory=f"{1 + kind}Mi", cores="0")
+
+
+DECOYS, COUNT = 60, 6
+
+
+def part(name, index, amount):
+    drawn = [{"counterSet": f"card-{index}", "counters": {"parts": {"value": str(amount)}}}]
+    return {"name": name, "consumesCounters": drawn}
+
+
+def divided():
+    inventory = cluster(0)
+    for rack in range(DECOYS + 1):
+        for each in range(2 if rack < DECOYS else 3):
+            name = f"r{rack:02}-{each}"
+            inventory.node_changed(None, node(name, labels={RACK: f"rack-{rack:02}"}))
+            devices = [part("whole", 0, 2), part("half-0", 0, 1), part("half-1", 0, 1)]
+            sets = [{"name": "card-0", "counters": {"parts": {"value": "2"}}}]
+            inventory.slice_changed(None, slice_of(name, devices, count=2))
+            inventory.slice_changed(
+                None, slice_of(name, [], name=f"{name}-s", count=2, nodeName=name, sharedCounters=sets)
+            )
+    return inventory
+
+
+def test_a_gang_has_as_many_decisions_in_the_end_as_the_docs_name():
+    """Many racks have room by the count alone: divided cards are counted as if their parts were apart."""
+    assert _STEPS_OF_RETRIES == STEPS * STEPS_PER_DECISION
+    members = [
+        shared_member(f"p{number}", claims=[cards_claim(f"p{number}-c", [cards_request()])]) for number in range(COUNT)
+    ]
+    wanted, inventory = gang(*members, topology=(within(RACK),)), divided()
+    free = decide_gang(inventory, wanted, SHARED)
+    assert isinstance(free, UnitDecision)
+    steps, most = FIRST_ATTEMPT, 20_000 + _STEPS_OF_RETRIES
+    while True:
+        attempt = Attempt(min(steps, most), is_last=steps >= most)
+        try:
+            found = decide_gang(inventory, wanted, replace(SHARED, attempt=attempt))
+            break
+        except AttemptSpent:
+            steps *= 2
+    assert isinstance(found, UnitDecision)
+    assert found.steps == free.steps
