@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import socket
 import sys
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from hami_dra.api.errors import ConfigError
+from hami_dra.kube import auth_provider
 from hami_dra.kube.credentials import from_kubeconfig
 from tests.support.identity_provider import IdentityProvider, encoded
 
@@ -108,14 +110,48 @@ async def test_gcp_runs_the_program_that_the_user_names(write, tmp_path):
     assert await access.identity.header() == "Bearer from-gcp"
 
 
+async def test_a_program_of_gcp_is_run_again_when_its_token_was_refused(write, tmp_path):
+    program = tmp_path / "login"
+    answer = '{"credential": {"access_token": "token-%s", "token_expiry": "2099-01-01T00:00:00Z"}}'
+    program.write_text(f"#!/bin/sh\necho x >> {tmp_path}/runs\nprintf '{answer}' $(wc -l < {tmp_path}/runs)\n")
+    program.chmod(0o755)
+    config = {"cmd-path": str(program), "cmd-args": "x", "token-key": "x", "expiry-key": "x"}
+    access = from_kubeconfig(write({"auth-provider": {"name": "gcp", "config": config}}))
+    assert await access.identity.header() == "Bearer token-1"
+    assert await access.identity.header() == "Bearer token-1"
+    assert await access.identity.header(renew=True) == "Bearer token-2"
+
+
+async def test_a_provider_that_never_answers_ends_nothing(write, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setattr(auth_provider, "PATIENCE", 0.2)
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        user = {"idp-issuer-url": url, "client-id": "c", "refresh-token": "s3cret", "id-token": "a.eyJleHAiOjB9.b"}
+        with pytest.raises(ConfigError, match=rf"no new token within 0.2 s; is {url} up\?"):
+            from_kubeconfig(write({"auth-provider": {"name": "oidc", "config": user}}))
+
+
+async def test_what_yaml_leaves_empty_is_no_token(provider, write, tmp_path, monkeypatch):
+    empty = tmp_path / "empty"
+    empty.write_text("# nothing\n")
+    path = write(
+        {"auth-provider": {"name": "oidc", "config": {**provider.user()["auth-provider"]["config"], "id-token": None}}}
+    )
+    access = from_kubeconfig(None, environment={"KUBECONFIG": f"{empty}:{path}"})
+    assert expires(await access.identity.header()) > time.time()
+    huge = f"{encoded({})}.{encoded({'exp': 10**400})}.x"
+    opaque = from_kubeconfig(write(provider.user(**{"id-token": huge}), "huge"))
+    assert await opaque.identity.header() == f"Bearer {huge}"
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"refresh-token": None}, "no refresh-token to get one; log in again"),
+        ({"refresh-token": None}, "no refresh-token to get one; use an exec plugin"),
         ({"client-id": None}, "no client-id to get one"),
-        ({"refresh-token": "s3cret-used"}, "no new token"),
-        ({"idp-certificate-authority-data": None}, "no new token"),
-        ({"idp-issuer-url": "https://localhost:1"}, "no new token"),
+        ({"refresh-token": "s3cret-used"}, "refuses the login"),
+        ({"idp-certificate-authority-data": None}, "is not trusted"),
+        ({"idp-issuer-url": "https://localhost:1"}, "https://localhost:1 cannot be reached"),
         ({"id-token": None, "refresh-token": None}, "no refresh-token"),
     ],
 )

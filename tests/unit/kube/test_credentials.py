@@ -187,8 +187,13 @@ async def test_several_files_are_merged_and_the_first_wins(write, tmp_path):
 async def test_the_token_that_kubectl_stored_for_an_oidc_user(write):
     access = from_kubeconfig(write({"auth-provider": {"name": "oidc", "config": {"id-token": "s3cret"}}}))
     assert await access.identity.header() == "Bearer s3cret"
-    for provider in ({"name": "gcp"}, {"name": "oidc", "config": {}}, {"name": "azure", "config": {"x": "y"}}):
-        with pytest.raises(ConfigError, match=r"user 'u': auth-provider.* log in again"):
+    for provider in (
+        {"name": "gcp"},
+        {"name": "oidc", "config": {}},
+        {"name": "azure", "config": {"x": "y"}},
+        {"config": {"x": "y"}},
+    ):
+        with pytest.raises(ConfigError, match=r"user 'u': auth-provider.* use an exec plugin"):
             from_kubeconfig(write({"auth-provider": provider}))
 
 
