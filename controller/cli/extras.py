@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Final
 
 EXTRAS: Final[Mapping[str, str]] = {
+    "certifi": "auth-provider",
     "cryptography": "controller",
     "google.protobuf": "driver",
     "grpc": "driver",
