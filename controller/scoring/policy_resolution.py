@@ -103,7 +103,7 @@ def _claim_preferences(
     """
     found = _found(sources, defaults.annotations)
     request_preferences = _preferences(found)
-    stated = [Stated(name, value, origin) for name, (value, origin) in found.items()]
+    stated = [Stated(name, value, origin) for name, (value, origin) in sorted(found.items())]
     apart = []
     for request, parameters, final in _parameters(claim, classes):
         where = f"parameters of ResourceClaim {claim.key} or its DeviceClass"
@@ -112,7 +112,7 @@ def _claim_preferences(
         own = _preferences(_found(sources, defaults.annotations, there) | {name: there[name] for name in final})
         if own != request_preferences:
             apart.append((request, own))
-            stated += [Stated(name, value, where, request) for name, (value, where) in there.items()]
+            stated += [Stated(name, value, where, request) for name, (value, where) in sorted(there.items())]
     if apart:
         request_preferences = replace(request_preferences, by_request=tuple(apart))
     return request_preferences, tuple(stated)

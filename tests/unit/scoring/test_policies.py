@@ -76,6 +76,14 @@ def test_each_claim_has_its_own_device_policy():
     assert policies.for_claim(second.key).name == "spread"
 
 
+def test_what_the_annotations_ask_for_comes_by_name():
+    said = {"nvidia.com/use-gputype": "A100", "nvidia.com/numa-bind": "true", "nvidia.com/nouse-gpuuuid": "GPU-x"}
+    claim = claim_of("c")
+    pod = Pod(metadata=ObjectMeta(name="p", namespace="default", annotations=said))
+    policies = resolve_policies(pod, [claim], {}, {}, Policies())
+    assert [each.annotation for each in policies.stated[claim.key]] == sorted(said)
+
+
 def test_an_unknown_policy_names_object_value_and_choices():
     with pytest.raises(InvalidPolicy) as error:
         resolve_policies(Pod(metadata=meta("p", device="pack")), [], {}, {}, Policies())
