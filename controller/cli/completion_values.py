@@ -6,7 +6,6 @@ and ends after `PATIENCE`: a shell waits for the answer.
 
 from collections.abc import Callable
 from contextlib import suppress
-from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -89,14 +88,9 @@ def _names(ctx: typer.Context, kind: "Kind[Any]") -> list[str]:
 
 
 def _within_patience(read: Callable[[], list[str]]) -> list[str]:
-    """Return what is read in time, in a thread of its own: a credential plugin may block for ever."""
-    found: list[str] = []
+    """Return what is read in time: a credential plugin may block for ever."""
+    from hami_dra.kube.waiting import call_within
 
-    def run() -> None:
-        with suppress(Exception):  # no completion is better than an error in a command line
-            found.extend(read())
-
-    thread = Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(PATIENCE)
-    return found
+    with suppress(Exception):  # no completion is better than an error in a command line
+        return call_within(PATIENCE, read)
+    return []

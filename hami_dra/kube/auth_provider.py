@@ -11,9 +11,7 @@ import asyncio
 import base64
 import json
 import os
-import queue
 import ssl
-import threading
 import time
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -23,6 +21,7 @@ from typing import Any, Final
 from hami_dra.api.errors import ConfigError
 from hami_dra.kube.exec_plugin import is_token
 from hami_dra.kube.kubeconfig import Chosen, content
+from hami_dra.kube.waiting import call_within
 
 _NEEDED: Final = ("idp-issuer-url", "client-id", "refresh-token")
 _EXPIRED: Final = "e30.eyJleHAiOjB9.e30"
@@ -43,6 +42,7 @@ class ProvidedIdentity:
         self._clock = clock
         provider = found.user["auth-provider"]
         name, config = provider.get("name", ""), provider.get("config", {})
+        self._issuer = str(config.get("idp-issuer-url") or config.get("cmd-path", ""))
         self._what = f"kubeconfig: user {found.context.get('user', '')!r}: auth-provider {name!r}"
         self._is_oidc = name == "oidc"
         if not self._is_oidc and not (name == "gcp" and config.get("cmd-path")):
@@ -74,28 +74,11 @@ class ProvidedIdentity:
             return True  # no JWT, or one that says nothing: the API server decides
 
     def _renewed_in_time(self) -> str:
-        """Call `_renewed` in a thread that nothing waits for at the end of the process."""
-        outcome: queue.SimpleQueue[str | ConfigError] = queue.SimpleQueue()
-
-        def run() -> None:
-            try:
-                outcome.put(self._renewed())
-            except ConfigError as error:
-                outcome.put(error)
-
-        threading.Thread(target=run, name="auth-provider", daemon=True).start()
+        """Return `_renewed`, unless that takes too long. Raises ConfigError."""
         try:
-            token = outcome.get(timeout=PATIENCE)
-        except queue.Empty:
+            return call_within(PATIENCE, self._renewed)
+        except TimeoutError:
             raise ConfigError(f"{self._what}: no new token within {PATIENCE:g} s; is {self._issuer} up?") from None
-        if isinstance(token, ConfigError):
-            raise token
-        return token
-
-    @property
-    def _issuer(self) -> str:
-        config = self._found.user["auth-provider"].get("config", {})
-        return str(config.get("idp-issuer-url") or config.get("cmd-path", ""))
 
     def _renewed(self) -> str:
         """Return another token than the current one, unless a program prints the same. Raises ConfigError."""
@@ -109,7 +92,7 @@ class ProvidedIdentity:
         added: dict[str, str] = {}
         if self._is_oidc:
             if (stored := str(config.get("id-token") or "")) != self._token and self._is_valid(stored):
-                return stored  # somebody else, kubectl for one, has renewed it
+                return stored  # kubectl has renewed it meanwhile
             if missing := [name for name in _NEEDED if not config.get(name)]:
                 raise ConfigError(f"{self._what} has no valid token, and no {missing[0]} to get one; {_INSTEAD}")
             added = _defaults(config)

@@ -52,13 +52,13 @@ class _Notice(Struct):
     """Why a gang waits."""
 
     message: messages.Message
-    told_whole: str
+    whole_to: str
     """Key of the member that has the whole sentence."""
     begins: float
     """When the first of the others has its event."""
     due: float
-    """When to look for members that were not told yet."""
-    told: dict[str, tuple[str, float]] = msgspec.field(default_factory=dict)
+    """When to look for members without an event."""
+    reported: dict[str, tuple[str, float]] = msgspec.field(default_factory=dict)
     """UID of a member → reason and time of its event."""
 
 
@@ -158,12 +158,12 @@ class Notices:
         """Tell the pod, if any, why its gang waits, and the other members soon."""
         if pod is not None:
             self.context.events.report(POD, pod, message)
-        told_whole = pod.key if pod is not None else ""
+        whole_to = pod.key if pod is not None else ""
         notice = self._notices.get(key)
         if notice is None:
-            self._notices[key] = _Notice(message, told_whole, now + ARRIVAL, now + ARRIVAL)
+            self._notices[key] = _Notice(message, whole_to, now + ARRIVAL, now + ARRIVAL)
         else:
-            notice.message, notice.told_whole = message, told_whole
+            notice.message, notice.whole_to = message, whole_to
             notice.due = min(notice.due, max(now + _ROUND, notice.begins))
         self._wake.set()
 
@@ -195,27 +195,27 @@ class Notices:
             return 0
         notice = self._notices[key]
         notice.due = now + _AGAIN
-        untold = self._untold(key, notice, now)
+        unreported = self._unreported(key, notice, now)
         brief = replace(notice.message, note=notice.message.brief, topic="gang")
-        for pod in untold[:most]:
+        for pod in unreported[:most]:
             self.context.events.report(POD, pod, brief)
-            notice.told[pod.metadata.uid] = (brief.reason, now)
-        if len(untold) > most:
+            notice.reported[pod.metadata.uid] = (brief.reason, now)
+        if len(unreported) > most:
             notice.due = now
-        return min(len(untold), most)
+        return min(len(unreported), most)
 
-    def _untold(self, key: GangKey, notice: _Notice, now: float) -> list[Pod]:
+    def _unreported(self, key: GangKey, notice: _Notice, now: float) -> list[Pod]:
         of_all = notice.message.reason == messages.INVALID_GANG  # also of those that go to another scheduler
         waiting = [
             pod
             for pod in self.context.informers.gangs.members(key)
             if self.queue.of(pod) == key or (of_all and is_pending(pod))
         ]
-        before = notice.told
-        notice.told = {uid: before[uid] for uid in (pod.metadata.uid for pod in waiting) if uid in before}
-        untold = []
+        before = notice.reported
+        notice.reported = {uid: before[uid] for uid in (pod.metadata.uid for pod in waiting) if uid in before}
+        unreported = []
         for pod in waiting:
-            reason, at = notice.told.get(pod.metadata.uid, ("", now))
-            if pod.key != notice.told_whole and (reason != notice.message.reason or at <= now - _AGAIN):
-                untold.append(pod)
-        return untold
+            reason, at = notice.reported.get(pod.metadata.uid, ("", now))
+            if pod.key != notice.whole_to and (reason != notice.message.reason or at <= now - _AGAIN):
+                unreported.append(pod)
+        return unreported
