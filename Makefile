@@ -82,7 +82,7 @@ kustomize: setup ## write kustomize/base from the chart
 packing: setup ## a trace of jobs replayed under every node policy (TRACE=folder, ARGS="--seeds 42 --policies fair-share")
 	@$(BIN)/python hack/bench/run.py packing $(if $(TRACE),--trace $(TRACE)) $(ARGS)
 
-fuzz: setup ## allocator, selectors and node filter against Kubernetes' own: 20,000 new random cases of each (CASES=)
+fuzz: setup ## allocator, selectors, node filter and preemption against Kubernetes' own: 20,000 new random cases of each (CASES=)
 	@$(BIN)/python hack/fuzz.py $(if $(CASES),--cases $(CASES))
 
 soak: setup ## repetitions that take too long for make test

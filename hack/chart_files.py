@@ -1,5 +1,5 @@
 """What of the chart is generated: copies of the folders that ship without Helm, too, the value table
-of its README, and in the schema of its values the words that options of the programs allow.
+of its README, and in the schema of its values what options of the programs allow, and the block of a vendor.
 
 A package of the chart, a checkout on Windows and tools that copy one folder need real files, not
 links. Called by `hack.generate`; a test checks that all are up to date.
@@ -17,8 +17,9 @@ import yaml
 from msgspec import Struct
 from msgspec.structs import fields
 
+from controller.scoring import Packing
 from controller.settings.common import Log, Mode, OptionalSource
-from controller.settings.placing import SchedulerOptions
+from controller.settings.placing import ControllerPreemption, SchedulerOptions
 from hami_dra.api import names
 from hami_dra.api.flags import Declared
 from hami_dra.api.legacy_metrics import NameSet
@@ -54,39 +55,57 @@ def chart_files(generated: Mapping[str, str]) -> dict[str, str]:
     }
     sources |= {path for path in generated if path.split("/")[0] in COPIED}
     copies = {f"{CHART}/{path}": text(path) for path in sorted({*sources, "LICENSE"})}
-    schema = with_words_of_options(json.loads((ROOT / _SCHEMA).read_text()))
+    schema = with_declared_options(json.loads((ROOT / _SCHEMA).read_text()))
     table = value_table(text(f"{CHART}/values.yaml"), schema)
     readme = _TABLE.sub(lambda _: table, (ROOT / _README).read_text())
     return copies | {_README: readme, _SCHEMA: json.dumps(schema, indent=1) + "\n"}
 
 
-def with_words_of_options(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema with the words that options allow, as the programs declare them."""
+def with_declared_options(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema with the words, names and bounds that options allow, as the programs declare
+    them. A vendor's block has what it alone has, and any of the values of `driver`.
+    """
     values = schema["properties"]
     controller, driver = values["controller"]["properties"], values["driver"]["properties"]
-    device_policy = "|".join(names.DEVICE_POLICIES)
-    devices = rf"{names.FIRST_FIT}|({device_policy})( *, *({device_policy}))*"
-    words = [
+    for place, allowed in (
         (values["mode"], get_args(Mode)),
         (values["log"]["properties"]["format"], _words_of(Log, "log_format")),
         (controller["nodePolicy"], names.NODE_POLICIES),
         (controller["preferences"], _words_of(SchedulerOptions, "preferences")),
+        (controller["preemption"], _words_of(ControllerPreemption, "preemption")),
+        (controller["preemptionPdb"], _words_of(ControllerPreemption, "preemption_pdb")),
         (controller["gangs"]["properties"]["of"]["items"], get_args(OptionalSource)),
         (controller["legacyMetrics"]["items"], tuple(NameSet)),
-    ]
-    controller["devicePolicy"]["pattern"] = f"^({devices})$"
-    for drivers in (driver, schema["definitions"]["vendor"]["properties"]):
-        words.append((drivers["legacyMetrics"]["items"], tuple(NameSet)))
-        drivers["devicePolicy"]["pattern"] = f"^({devices})?$"
-    for place, allowed in words:
+        (driver["legacyMetrics"]["items"], tuple(NameSet)),
+    ):
         place["enum"] = list(allowed)
+    device_policy = _list_of(f"({'|'.join(names.DEVICE_POLICIES)})")
+    controller["devicePolicy"]["pattern"] = f"^({names.FIRST_FIT}|{device_policy})$"
+    driver["devicePolicy"]["pattern"] = f"^({names.FIRST_FIT}|{device_policy})?$"
+    weight = rf"({'|'.join(Packing.__struct_fields__)})=[0-9]+(\.[0-9]+)?"
+    controller["packingWeights"]["pattern"] = f"^({_list_of(weight)})?$"
+    levels = _option_of(Log, "verbosity").option.form
+    values["log"]["properties"]["verbosity"] |= {"minimum": levels.least, "maximum": levels.most}
+    vendor = schema["definitions"]["vendor"]
+    vendor["properties"] = {key: place for key, place in vendor["properties"].items() if key not in driver} | {
+        key: {word: rule for word, rule in place.items() if word != "required"} for key, place in driver.items()
+    }
     return schema
+
+
+def _list_of(word: str) -> str:
+    return f"{word}( *, *{word})*"
+
+
+def _option_of(record: type[Struct], name: str) -> Declared:
+    option = next(Declared.of(each.name, each.type, each.default) for each in fields(record) if each.name == name)
+    assert option is not None
+    return option
 
 
 def _words_of(record: type[Struct], name: str) -> tuple[str, ...]:
     """Return what the option of a field allows."""
-    option = next(Declared.of(each.name, each.type, each.default) for each in fields(record) if each.name == name)
-    assert option is not None
+    option = _option_of(record, name)
     return option.option.form.choices or get_args(option.kind)
 
 

@@ -1,12 +1,13 @@
-"""Our allocator, selectors and node filter against Kubernetes' own, on random cases that differ
-each time: what `make fuzz` runs.
+"""Our allocator, selectors, node filter and preemption against Kubernetes' own, on random cases that
+differ each time: what `make fuzz` runs.
 
     python hack/fuzz.py                                      (20,000 cases of each kind; about 30 minutes on two cores)
     python hack/fuzz.py allocator --cases 1000 --seed 7      (again what seed 7 drew)
     python hack/fuzz.py --replay .fuzz/allocator-0f3a9c1b.json
 
-Kinds: `allocator` (tests/support/random_clusters.py, compared as tests/support/upstream.py says)
-and `selector` (tests/support/selector_cases.py). Cases come in rounds of 500, each with a seed of
+Kinds: `allocator` (tests/support/random_clusters.py, compared as tests/support/upstream.py says),
+`selector` (tests/support/selector_cases.py), `nodefit-VERSION` (tests/support/nodefit.py) and
+`preempt` (tests/support/preemption). Cases come in rounds of 500, each with a seed of
 its own, on as many processes as there are cores. A case that fails is made smaller, kept in .fuzz/
 and named with the command that shows it again; then the exit status is 1. At the end it prints how
 often each verdict came, and why known differences are no mistake.
@@ -41,6 +42,7 @@ from hack.oracle.oracle import Conversation, ensure
 from tests.support import nodefit, selector_cases, upstream
 from tests.support.failures import FOLDER, keep
 from tests.support.nodefit_worlds import random_world
+from tests.support.preemption import planning, worlds
 from tests.support.random_clusters import random_clusters
 from tests.support.smaller_worlds import shrunk
 
@@ -74,6 +76,7 @@ KINDS: Final = {
         )
         for version in nodefit.VERSIONS
     },
+    "preempt": Kind("preempt-1.37.1", integers(0, 2**62).map(worlds.random_world), planning.check, {}, shrunk),
 }
 
 

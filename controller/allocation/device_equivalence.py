@@ -18,7 +18,8 @@ from controller.inventory.roles import consumed_of
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes, Ints
 from hami_dra.api.core import QuantityText
-from hami_dra.vendors.reasons import NUMBER
+from hami_dra.vendors import device_codes
+from hami_dra.vendors.device_codes import NUMBER
 from hami_dra.vendors.registry import VENDORS
 
 NOT_OF_CLASS: Final = 255
@@ -86,16 +87,16 @@ def _impossible(view: ResolvedRequest, device: Device) -> str:
     profile = device.profile
     percent = view.memory_percent(device)
     if percent is not None and device.is_part and not _holds(device, percent):
-        return names.CARD_INSUFFICIENT_MEMORY
+        return device_codes.CARD_INSUFFICIENT_MEMORY
     for role, reason in (
-        (profile.parts, names.MODE_NOT_FIT),
-        (profile.memory, names.CARD_INSUFFICIENT_MEMORY),
-        (profile.cores, names.CARD_INSUFFICIENT_CORE),
-        (profile.shares, names.CARD_TIME_SLICING_EXHAUSTED),
+        (profile.parts, device_codes.MODE_NOT_FIT),
+        (profile.memory, device_codes.CARD_INSUFFICIENT_MEMORY),
+        (profile.cores, device_codes.CARD_INSUFFICIENT_CORE),
+        (profile.shares, device_codes.CARD_TIME_SLICING_EXHAUSTED),
     ):
         if role is not None and _alone_fails(view, device, role):
             return reason
-    return names.CUSTOM_FILTER_RULE if percent is None else names.CARD_INSUFFICIENT_MEMORY
+    return device_codes.CUSTOM_FILTER_RULE if percent is None else device_codes.CARD_INSUFFICIENT_MEMORY
 
 
 def _holds(part: Device, percent: int) -> bool:

@@ -1,7 +1,7 @@
 """Columns of reason codes, laid over one another: which of two reasons a card is refused for.
 
 Called by `prefilter`. HAMi names the first check that fails; the numbers of the codes
-(`hami_dra.vendors.reasons`) are in its order of checks. Pure, on whole columns.
+(`hami_dra.vendors.device_codes`) are in its order of checks. Pure, on whole columns.
 """
 
 from typing import Final
@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 
 from controller.allocation.device_equivalence import NOT_OF_CLASS, UNJUDGED
-from hami_dra.api import names
 from hami_dra.api.arrays import Codes, Ints
-from hami_dra.vendors.reasons import NUMBER
+from hami_dra.vendors import device_codes
+from hami_dra.vendors.device_codes import NUMBER
 
 REPLACEABLE: Final = np.zeros(256, dtype=np.bool_)
 """By number of a reason: what is found afterwards may come before it. Amounts, and the uuid, which
@@ -19,10 +19,10 @@ HAMi compares after the class and the QoS of MetaX' tasks.
 """
 REPLACEABLE[
     [
-        NUMBER[names.CARD_UUID_MISMATCH],
-        NUMBER[names.CARD_TIME_SLICING_EXHAUSTED],
-        NUMBER[names.CARD_INSUFFICIENT_MEMORY],
-        NUMBER[names.CARD_INSUFFICIENT_CORE],
+        NUMBER[device_codes.CARD_UUID_MISMATCH],
+        NUMBER[device_codes.CARD_TIME_SLICING_EXHAUSTED],
+        NUMBER[device_codes.CARD_INSUFFICIENT_MEMORY],
+        NUMBER[device_codes.CARD_INSUFFICIENT_CORE],
     ]
 ] = True
 NEVER: Final = np.zeros(256, dtype=np.bool_)
@@ -34,11 +34,11 @@ NEVER[
         *(
             NUMBER[code]
             for code in (
-                names.CARD_TYPE_MISMATCH,
-                names.CARD_UUID_MISMATCH,
-                names.CARD_NOT_HEALTH,
-                names.CARD_CORDONED,
-                names.CUSTOM_FILTER_RULE,
+                device_codes.CARD_TYPE_MISMATCH,
+                device_codes.CARD_UUID_MISMATCH,
+                device_codes.CARD_NOT_HEALTH,
+                device_codes.CARD_CORDONED,
+                device_codes.CUSTOM_FILTER_RULE,
             )
         ),
     ]
@@ -49,10 +49,10 @@ def earliest(codes: Codes, found: Codes | Ints) -> None:
     """Give rows without a reason the one that was found, also rows whose reason comes later and is
     REPLACEABLE.
 
-    >>> amounts, slots = NUMBER[names.CARD_INSUFFICIENT_MEMORY], NUMBER[names.CARD_TIME_SLICING_EXHAUSTED]
-    >>> codes = np.array([0, amounts, NUMBER[names.CARD_NOT_HEALTH], amounts], dtype=np.uint8)
+    >>> amounts, slots = NUMBER[device_codes.CARD_INSUFFICIENT_MEMORY], NUMBER[device_codes.CARD_TIME_SLICING_EXHAUSTED]
+    >>> codes = np.array([0, amounts, NUMBER[device_codes.CARD_NOT_HEALTH], amounts], dtype=np.uint8)
     >>> earliest(codes, np.array([slots, slots, slots, 0], dtype=np.uint8))
-    >>> codes.tolist() == [slots, slots, NUMBER[names.CARD_NOT_HEALTH], amounts]
+    >>> codes.tolist() == [slots, slots, NUMBER[device_codes.CARD_NOT_HEALTH], amounts]
     True
     """
     earlier = (found > 0) & ((codes == 0) | (REPLACEABLE[codes] & (found < codes)))

@@ -12,11 +12,11 @@ import numpy as np
 
 from controller.allocation.device_equivalence import NOT_OF_CLASS, UNJUDGED
 from controller.inventory.columns import NOWHERE
-from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes, Ints, Positions
-from hami_dra.vendors.reasons import NUMBER
+from hami_dra.vendors import device_codes
+from hami_dra.vendors.device_codes import NUMBER
 
-_PASSING: Final = (NUMBER[names.CARD_NOT_HEALTH], NUMBER[names.CARD_CORDONED])
+_PASSING: Final = (NUMBER[device_codes.CARD_NOT_HEALTH], NUMBER[device_codes.CARD_CORDONED])
 """Reasons that can end without a change to the pod or the hardware."""
 _KEPT: Final = 64
 """Results derived from one column: claims may name any number of attributes."""

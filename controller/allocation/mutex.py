@@ -8,7 +8,7 @@ import numpy as np
 
 from controller.inventory.inventory import Inventory
 from hami_dra.api.arrays import Codes, Positions
-from hami_dra.vendors.reasons import CODES, MUTEX_CONFLICT
+from hami_dra.vendors.device_codes import CODES, MUTEX_CONFLICT
 
 
 def of_parts(inventory: Inventory, rows: Positions, codes: Codes) -> Codes:

@@ -32,9 +32,10 @@ from controller.inventory.inventory import Inventory
 from controller.inventory.selector_budget import OverBudget
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes, Ints, Positions
+from hami_dra.vendors import device_codes
+from hami_dra.vendors.device_codes import MUTEX_CONFLICT, NUMBER
 from hami_dra.vendors.preference_keys import NO_PREFERENCES, RequestPreferences
 from hami_dra.vendors.protocol import CardRequest
-from hami_dra.vendors.reasons import MUTEX_CONFLICT, NUMBER
 from hami_dra.vendors.registry import VENDORS
 
 _FEW: Final = 512
@@ -271,7 +272,7 @@ class RequestColumns:
             still_open = codes == 0
             refused = still_open & ~self._selected(selector, rows, still_open)
             if refused.any():
-                reason = names.CARD_UUID_MISMATCH if selector.asks_for_uuid else names.CARD_TYPE_MISMATCH
+                reason = device_codes.CARD_UUID_MISMATCH if selector.asks_for_uuid else device_codes.CARD_TYPE_MISMATCH
                 codes[refused] = NUMBER[reason]
         where(codes, late)
         return codes
@@ -296,15 +297,17 @@ class RequestColumns:
         full = slots_used + np.maximum(kinds.slots[kind], 1) > devices.slots_total[rows]
         full = devices.exclusive[rows] | (shared & kinds.slots_limited[kind] & full)
         busy = (slots_used > 0) & self._mutex
-        earliest(codes, np.where(full, NUMBER[names.CARD_TIME_SLICING_EXHAUSTED], np.where(busy, MUTEX_CONFLICT, 0)))
+        earliest(
+            codes, np.where(full, NUMBER[device_codes.CARD_TIME_SLICING_EXHAUSTED], np.where(busy, MUTEX_CONFLICT, 0))
+        )
         for consumed, used, total, reason in (
-            (kinds.memory, devices.memory_used, devices.memory_total, names.CARD_INSUFFICIENT_MEMORY),
-            (kinds.cores, devices.cores_used, devices.cores_total, names.CARD_INSUFFICIENT_CORE),
+            (kinds.memory, devices.memory_used, devices.memory_total, device_codes.CARD_INSUFFICIENT_MEMORY),
+            (kinds.cores, devices.cores_used, devices.cores_total, device_codes.CARD_INSUFFICIENT_CORE),
         ):
             over = shared & kinds.limited[kind] & (used[rows] + consumed[kind] > total[rows])
             where(codes, np.where(over, NUMBER[reason], 0))
         if self._view.features.partitionable_devices:
-            where(codes, np.where(devices.blocked[rows], NUMBER[names.CARD_MIG_INFEASIBLE], 0))
+            where(codes, np.where(devices.blocked[rows], NUMBER[device_codes.CARD_MIG_INFEASIBLE], 0))
         if self._scope.vendor_rules:
             self._judge_vendors(codes, rows, kind)
 
@@ -347,6 +350,6 @@ class RequestColumns:
             taint = None if sample is None else blocking_taint(self._view, sample, self._ignored)
             code = ""
             if taint is not None:
-                code = names.CARD_CORDONED if taint.key == names.CORDON_TAINT else names.CARD_NOT_HEALTH
+                code = device_codes.CARD_CORDONED if taint.key == names.CORDON_TAINT else device_codes.CARD_NOT_HEALTH
             self._taints.append(NUMBER[code])
         return np.array(self._taints, dtype=np.uint8)

@@ -5,9 +5,9 @@ compared one by one, so only if there is a list.
 """
 
 from controller.inventory.inventory import Inventory
+from hami_dra.vendors.device_codes import NUMBER
 from hami_dra.vendors.preferences import Preferences
 from hami_dra.vendors.protocol import Vendor
-from hami_dra.vendors.reasons import NUMBER
 
 
 def refused_by_lists(inventory: Inventory, vendor: Vendor, preferences: Preferences, row: int) -> int:

@@ -123,7 +123,7 @@ def assess(pod: Pod, view: ClusterView, settings: AssessmentSettings) -> Assessm
         claims.append(PodClaim(ref.pod_claim_name, claim))
     if not settings.every_pod and all(entry.claim.status.allocation is not None for entry in claims):
         return Ignored("all its claims are allocated" if claims else "needs no claim")
-    if not pod.spec.node_name and (held := view.inventory.held(pod)) is not None:
+    if not pod.spec.node_name and (held := view.inventory.rules.held(pod)) is not None:
         return Waiting(held.sentence, Fault.VOLUME, code=held.code)
     return _request_of(pod, refs, claims, view, settings)
 

@@ -82,7 +82,8 @@ class AssessedUnit(Generic[Wait]):
     def signature(self, inventory: Inventory) -> Signature:
         related = self.gang is not None and any(reads_labels(request.pod) for request in self.ready)
         members = [
-            signature(request, by_labels=related or inventory.refuses_by_labels(request.pod)) for request in self.ready
+            signature(request, by_labels=related or inventory.rules.refuses_by_labels(request.pod))
+            for request in self.ready
         ]
         if self.gang is None:
             return Signature(members[0], is_uniform=True)

@@ -19,7 +19,7 @@ from controller.settings.controller import (
     QueueingSettings,
     RepairSettings,
 )
-from controller.settings.placing import ControllerScheduler, DriverOptions, PolicyOptions
+from controller.settings.placing import ControllerPreemption, ControllerScheduler, DriverOptions, PolicyOptions
 from hami_dra.api import names
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def controller(
     drivers: DriverOptions,
     policies: PolicyOptions,
     scheduler: ControllerScheduler,
+    preemption: ControllerPreemption,
     binding: BindingSettings,
     queueing: QueueingSettings,
     fence: FenceSettings,
@@ -94,6 +95,7 @@ def controller(
                 gates=feature_gates(scheduler.feature_gates),
             ),
         ),
+        preemption=preemption,
         queueing=queueing,
         binding=binding,
         fence=fence,
@@ -167,14 +169,12 @@ async def _serve_dashboard(
     """Serve the dashboard until cancelled, once the controller is in sync. Raises ConfigError."""
     import asyncio
 
-    from controller.dashboard import InformerSource, serving
+    from controller.dashboard import Source, serving
     from hami_dra.api.errors import ConfigError
 
     await synced.wait()
     try:
-        async with serving(
-            InformerSource(controller), cluster, settings, namespace=controller.settings.leadership.namespace
-        ):
+        async with serving(Source(controller), cluster, settings, namespace=controller.settings.leadership.namespace):
             await asyncio.Event().wait()
     except OSError as error:
         host, port = settings.bind

@@ -28,6 +28,7 @@ from controller.webhook import CONVERT_WEBHOOK, Installation, manifests
 from hami_dra.api import kinds, names
 from hami_dra.api.access import SUBJECT_ACCESS_REVIEW
 from hami_dra.api.core import Lease, Namespace
+from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import LabelSelector
 from hami_dra.api.selectors import label_selector_matches
 from hami_dra.kube.documents import Document
@@ -42,6 +43,12 @@ _MODE: Final = re.compile(r"--mode=(exclusive|native)")
 _MANAGE: Final = re.compile(r"--manage=(\S+)")
 _SCHEDULER_NAME: Final = re.compile(r"--scheduler-name=(\S+)")
 _RUNTIME_CLASS: Final = re.compile(r"--runtime-class=([a-z]+)=(\S+)")
+_CHECKS: Final = {
+    kinds.DEVICE_TAINT_RULE: "fence",
+    kinds.NAMESPACE: "webhook",
+    kinds.RESOURCE_QUOTA: "quotas",
+}
+"""Kind of objects → the check that needs them; why pods wait needs all others."""
 _CONVERTED_AND_REFUSED: Final = ("webhook", kinds.RUNTIME_CLASS.name)
 """Words in an API server's refusal of a dry-run pod that make it the webhook's fault."""
 
@@ -77,10 +84,13 @@ class _Reading(Struct):
     async def read(self) -> Read:
         version = await self.cluster.version()
         lease, lease_known = await self._lease()
-        documents = await read_cluster(
-            self.cluster, progress=self.progress, tell=lambda text: self._miss("slices", text)
-        )
         rule_kind = await taint_rule_kind(self.cluster)
+
+        def miss(kind: Kind[Any], text: str) -> None:
+            if kind is not kinds.DEVICE_TAINT_RULE or rule_kind is not None:  # else there are none
+                self._miss(_CHECKS.get(kind, "refusals"), text)
+
+        documents = await read_cluster(self.cluster, progress=self.progress, missed=miss)
         admission = await self._admission()
         arguments = await arguments_of(self.cluster, names.CONTROLLER, self.namespace)
         webhook = await self._webhook(admission, documents)

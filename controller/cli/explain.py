@@ -154,7 +154,7 @@ def _computed(
     from controller.cli.progress import Progress
     from controller.cli.state import read_versioned
     from controller.insight.explain import explain as compute
-    from controller.insight.explain import of_unmanaged, with_gang
+    from controller.insight.explain import of_unmanaged, with_gang, with_plan
     from controller.insight.simulation import NoSuchPod, question
     from controller.inventory import Heartbeat
     from controller.views.explanation import Explanation
@@ -180,7 +180,10 @@ def _computed(
             note("no controller leads now: nothing is placed until one does; see hami-dra doctor")
         with asked.inventory.verdicts.within(Heartbeat(beat)):
             found = compute(asked.inventory, asked.request, asked.options)
-        return with_gang(of_unmanaged(found, asked.pod.spec.scheduler_name), asked.gang)
+            found = with_gang(of_unmanaged(found, asked.pod.spec.scheduler_name), asked.gang)
+            if found.outcome == "refused" and asked.plan is not None:
+                found = with_plan(found, asked.plan())
+        return found
 
 
 def _present_place(documents: "Iterable[Document]", key: str) -> str:

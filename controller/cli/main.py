@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 import typer
@@ -160,6 +161,7 @@ def register(app: typer.Typer, name: str) -> None:
 def run(arguments: list[str] | None = None) -> None:
     """Entry point of the console scripts `hami-dra` and `kubectl-hami`."""
     given = sys.argv[1:] if arguments is None else arguments
+    _open_streams()
     if arguments is not None or COMMANDS[_SERVICES].keys() & set(given[:1]):
         _run(given)
         return
@@ -173,23 +175,32 @@ def run(arguments: list[str] | None = None) -> None:
     _end_at_once(0)
 
 
-def _run(given: list[str]) -> None:
-    if given[:1] == ["__complete"]:
-        from controller.cli.completion import answer
+def _open_streams() -> None:
+    """Replace the streams that the caller closed (`>&-`), which Python has as None, by empty ones."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 (open until the program ends)
 
-        answer(given[1:])
-        return
+
+def _run(given: list[str]) -> None:
     try:
+        if given[:1] == ["__complete"]:
+            from controller.cli.completion import answer
+
+            answer(given[1:])
+            return
         app(given, prog_name=program())
     except InputError as error:
         text = "\n".join([escaped(str(message)) for message in error.args])
         typer.echo(f"{program()}: {text}", err=True)
         sys.exit(2)
     except OSError as error:
-        if error.errno not in _UNWRITABLE:
+        if error.errno not in {*_UNWRITABLE, errno.EPIPE}:
             raise
         # what is buffered cannot be written either, and Python would try again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == errno.EPIPE:
+            sys.exit(1)  # the reader of the output has enough
         typer.echo(f"{program()}: the output cannot be written: {error.strerror}", err=True)
         sys.exit(2)
     except ModuleNotFoundError as error:

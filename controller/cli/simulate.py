@@ -12,7 +12,7 @@ from controller.cli.errors import CommandError
 from controller.cli.explain_tables import Shown, drawn
 from controller.cli.output_options import Printing, print_document
 from controller.cli.tables import Line, TextLayout, TextTable, codes, counted, note, print_lines, without_pod
-from controller.settings.placing import PolicyOptions, SimulatedScheduler
+from controller.settings.placing import PolicyOptions, PreemptionOptions, SimulatedScheduler
 from controller.views.columns import Columns, text_column
 from hami_dra.api import names
 from hami_dra.api.flags import Option
@@ -28,8 +28,8 @@ HELP = """Place the pods of a set of manifests and print where they go and why. 
 
 Reads files and folders (recursive, in name order): Nodes, ResourceSlices, DeviceClasses, claims,
 templates, pods and workloads. Legacy pods are converted as by the webhook. Pods with spec.nodeName and
-allocated claims count as they are; the others are placed in file order. Without any Node, the nodes that
-the slices name are assumed to be empty. Notes go to stderr.
+allocated claims count as they are; the others are placed in file order, with --preemption by priority.
+Without any Node, the nodes that the slices name are assumed to be empty. Notes go to stderr.
 
 Examples:
     hami-dra simulate -f resourceslices -f deviceclasses -f examples/claims
@@ -38,6 +38,7 @@ Examples:
     hami-dra simulate -f n1.yaml -f examples/claims --device-policy first-fit
     hami-dra snapshot --to monday.json
     hami-dra simulate -f monday.json --explain trainer-0
+    hami-dra simulate -f monday.json -f urgent.yaml --preemption
 
 Exit status: 0 on success, 1 with --fail-unplaced if a pod stayed unplaced, 2 on bad input.
 """
@@ -49,6 +50,7 @@ def simulate(
     printing: Printing,
     policies: PolicyOptions,
     scheduler: SimulatedScheduler,
+    preempting: PreemptionOptions,
     explained: Annotated[
         str,
         Option(
@@ -58,6 +60,13 @@ def simulate(
             metavar="POD",
         ),
     ] = "",
+    preemption: Annotated[
+        bool,
+        Option(
+            "Preempt: evict running pods of lower priority for pods that find no room, and list them. Pods are then placed "
+            "by priority."
+        ),
+    ] = False,
     fail_unplaced: Annotated[bool, Option("Exit with status 1 if a pod stays unplaced.")] = False,
 ) -> None:
     from controller.cli.policy_options import simulation_settings
@@ -65,7 +74,9 @@ def simulate(
     from controller.insight.simulation import simulate as run
     from hami_dra.kube.documents import read_documents
 
-    settings = simulation_settings(policies, scheduler)
+    settings = replace(
+        simulation_settings(policies, scheduler), preemption=preemption, exceeds_budgets=preempting.preemption_pdb
+    )
     if explained:
         key = explained if "/" in explained else f"default/{explained}"
         settings = replace(settings, explained=key)
@@ -107,7 +118,13 @@ def _lines(report: "SimulationReport", layout: TextLayout) -> list[Line]:
     parts = [Line(f"{counted(placed, 'pod')} placed{left}", "bold")]
     refused = {pod: gang["message"] for gang in report.gangs if gang["message"] for pod in gang["members"]}
     alone = [entry for entry in report.unplaced if refused.get(entry["pod"]) != _why(entry)]
-    for columns, rows in ((_UNPLACED, alone), (_GANGS, report.gangs), (_PLACED, report.placements)):
+    preempted = [entry for entry in report.preemptions or () if entry["victims"] or entry.get("waitsFor")]
+    for columns, rows in (
+        (_UNPLACED, alone),
+        (_PREEMPTED, preempted),
+        (_GANGS, report.gangs),
+        (_PLACED, report.placements),
+    ):
         if rows:
             parts += [Line(""), *TextTable.of(columns, rows, wide=layout.wide).lines(layout)]
     return parts
@@ -115,6 +132,14 @@ def _lines(report: "SimulationReport", layout: TextLayout) -> list[Line]:
 
 def _why(entry: Json) -> str:
     return str(entry["error"] or entry["message"])
+
+
+def _cautions(entry: Json) -> list[str] | str:
+    """Return what to know about a plan."""
+    notes = [f"exceeds {counted(entry['violations'], 'disruption budget')}"] if entry["violations"] else []
+    if entry["isCut"]:
+        notes.append("not all choices were tried")
+    return notes or ""
 
 
 _UNPLACED: Final[Columns[Json]] = (
@@ -128,6 +153,13 @@ _GANGS: Final[Columns[Json]] = (
     text_column("members", lambda gang: str(len(gang["members"]))),
     text_column("mincount", lambda gang: str(gang["minCount"])),
     text_column("domain or reason", lambda gang: gang["message"].removeprefix(f"{gang['gang']}: ") or gang["domain"]),
+)
+_PREEMPTED: Final[Columns[Json]] = (
+    text_column("preemptor", lambda entry: entry["pod"]),
+    text_column("node", lambda entry: entry["node"]),
+    text_column("victims", lambda entry: entry["victims"] or ""),
+    text_column("terminating", lambda entry: entry["waitsFor"] or ""),
+    text_column("note", _cautions),
 )
 _PLACED: Final[Columns[Json]] = (
     text_column("pod", lambda placed: placed["pod"]),

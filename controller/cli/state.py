@@ -53,6 +53,7 @@ KINDS: Final[tuple[Kind[Any], ...]] = (
     kinds.NAMESPACE,
     kinds.NODE,
     kinds.PRIORITY_CLASS,
+    kinds.POD_DISRUPTION_BUDGET,
     kinds.RESOURCE_QUOTA,
     kinds.DEVICE_CLASS,
     kinds.DEVICE_TAINT_RULE,
@@ -78,6 +79,7 @@ SHOWN: Final[tuple[Kind[Any], ...]] = (
 _MISSED: Final = {
     kinds.NAMESPACE.name: "labels of namespaces (admin access, the webhook's) do not count",
     kinds.PRIORITY_CLASS.name: "pods keep the priority that is written in them",
+    kinds.POD_DISRUPTION_BUDGET.name: "what is said of preemption does not respect them",
     kinds.RESOURCE_QUOTA.name: "quotas do not count",
     kinds.DEVICE_TAINT_RULE.name: "taints by rule do not count",
     kinds.RESOURCE_CLAIM_TEMPLATE.name: "pods whose claims are not generated yet cannot be decided on",
@@ -117,7 +119,7 @@ def read_state(
     """
 
     async def read(cluster: "HttpCluster") -> list[Document]:
-        return await read_cluster(cluster, progress=progress, tell=tell, wanted=wanted)
+        return await read_cluster(cluster, progress=progress, missed=lambda _, text: tell(text), wanted=wanted)
 
     return read_documents(paths) if paths else ask_cluster(connection, read)
 
@@ -182,31 +184,28 @@ async def read_cluster(
     cluster: "HttpCluster",
     *,
     progress: OnProgress = quiet,
-    tell: Callable[[str], None] = note,
+    missed: Callable[[Kind[Any], str], None] = lambda _, text: note(text),
     skipped: Callable[[str], None] = note,
     wanted: Sequence[Kind[Any]] = KINDS,
 ) -> list[Document]:
     """Return the objects of a live cluster of these kinds. Raises ClusterError if one of `NEEDED` cannot be read.
 
+    `missed` gets a kind that could not be read, and the consequence.
     An object that does not fit its kind is left out: `skipped` gets its name and the reason. An
     object with a partly unreadable field stays: code that reads the documents names it.
     """
     found: list[dict[str, Any]] = []
-    missed: dict[str, str] = {}
-
-    def miss(kind: Kind[Any], text: str) -> None:
-        missed[kind.name] = text
-
+    unread: dict[Kind[Any], str] = {}
     for kind in wanted:
-        objects = await _objects(cluster, kind, progress, partial(miss, kind))
-        if kind is kinds.POD and not missed.keys().isdisjoint(each.name for each in kinds.STORAGE):
+        objects = await _objects(cluster, kind, progress, partial(unread.__setitem__, kind))
+        if kind is kinds.POD and not unread.keys().isdisjoint(kinds.STORAGE):
             for raw in objects:
                 raw.get("spec", {}).pop("volumes", None)
         found.extend(
             _ordered(kind, [raw for raw in objects if _is_readable(kind, raw, skipped) and not _is_probe(raw)])
         )
-    for text in missed.values():
-        tell(text)
+    for kind, text in unread.items():
+        missed(kind, text)
     return [Document(SOURCE, number, raw) for number, raw in enumerate(found, 1)]
 
 

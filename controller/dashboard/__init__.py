@@ -8,4 +8,4 @@ fragments with newer ones, so reading works without them.
 """
 
 from controller.dashboard.serving import serving
-from controller.dashboard.source import InformerSource
+from controller.dashboard.source import Source

@@ -22,6 +22,7 @@ from controller.dashboard.source import Source
 from controller.settings.controller import DashboardSettings
 from hami_dra.api import names
 from hami_dra.api.errors import ConfigError
+from hami_dra.httpserver import CertificateFiles, server_context
 from hami_dra.kube.protocol import Cluster
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,10 @@ async def serving(
         log.warning(
             "the dashboard: the controller may not create tokenreviews, so every login fails; apply manifests/rbac-controller.yaml again"
         )
-    context = _context(settings)
+    tls = files = None
+    if settings.cert_file is not None and settings.key_file is not None:
+        tls, files = server_context(), CertificateFiles(settings.cert_file, settings.key_file)
+        await _load(files, tls)
     session = None
     if meters is None and settings.readings:
         session = session_for_drivers()
@@ -57,9 +61,9 @@ async def serving(
     app = dashboard_app(source, access, meters=meters, history=history, grafana=settings.grafana)
     runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
-    watching = asyncio.create_task(_watch_files(settings, context)) if context is not None else None
+    watching = asyncio.create_task(_watch_files(files, tls)) if files is not None and tls is not None else None
     try:
-        await web.TCPSite(runner, *settings.bind, ssl_context=context).start()
+        await web.TCPSite(runner, *settings.bind, ssl_context=tls).start()
         port = int(runner.addresses[0][1])
         log.info("the dashboard is on %s://%s:%d", "https" if settings.is_https else "http", settings.bind[0], port)
         yield port
@@ -79,32 +83,18 @@ def _namespaces(source: Source) -> set[str]:
     return found | {line.namespace for line in source.inventory.quotas.lines()}
 
 
-def _context(settings: DashboardSettings) -> ssl.SSLContext | None:
-    if settings.cert_file is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+async def _load(files: CertificateFiles, tls: ssl.SSLContext) -> None:
     try:
-        context.load_cert_chain(settings.cert_file, settings.key_file)
+        await files.refresh(tls)
     except OSError as error:  # an SSLError is one
-        raise ConfigError(f"--dashboard-cert {settings.cert_file}: cannot be used: {error}") from error
-    return context
+        raise ConfigError(f"--dashboard-cert {files.certificate}: cannot be used: {error}") from error
 
 
-async def _watch_files(settings: DashboardSettings, context: ssl.SSLContext) -> None:
-    loaded = _stamp(settings)
+async def _watch_files(files: CertificateFiles, tls: ssl.SSLContext) -> None:
     while True:
         await asyncio.sleep(_LOOK_AT_FILES)
         try:
-            found = _stamp(settings)
-            if found != loaded and settings.cert_file is not None:
-                context.load_cert_chain(settings.cert_file, settings.key_file)
-                loaded = found
+            await files.refresh(tls)
         except OSError as error:
             # perhaps just being replaced
             log.warning("the dashboard's certificate could not be read again: %s", error)
-
-
-def _stamp(settings: DashboardSettings) -> tuple[tuple[int, int], ...]:
-    files = (settings.cert_file, settings.key_file)
-    return tuple((file.stat().st_mtime_ns, file.stat().st_ino) for file in files if file is not None)

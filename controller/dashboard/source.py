@@ -1,5 +1,4 @@
-"""Data of the pages. `Source` is the contract; `InformerSource` implements it for a running
-controller.
+"""Data of the pages: what a running controller has, of all namespaces or of those that a user may view.
 
 Created by the CLI and by tests; read by `pages`, `history` and `stream`. All data are the
 controller's own copies: nothing here calls the API server, nothing changes anything, and nothing
@@ -7,9 +6,10 @@ iterates over every claim to show one node.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from datetime import datetime
 from importlib.metadata import version
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, TypeVar
 
 from msgspec import Struct
 from prometheus_client import Gauge
@@ -18,7 +18,7 @@ from controller.gangs import GangKey, GangState
 from controller.inventory import Inventory
 from controller.reconcile.controller import Controller
 from controller.reconcile.repair import NodeResources
-from controller.reconcile.runtime import Informers, Mode, SchedulingSettings
+from controller.reconcile.runtime import DecisionLog, Informers, Mode, SchedulingSettings
 from controller.views.explanation import Explanation
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import Kind
@@ -29,17 +29,7 @@ from hami_dra.vendors.registry import LEGACY_VENDORS
 
 _LEGACY: Final = frozenset(resource for vendor in LEGACY_VENDORS for resource in vendor.resources)
 Heard = Callable[[ResourceClaim | None, ResourceClaim | None], None]
-
-
-class Decisions(Protocol):
-    """The stored decisions (`controller.reconcile.runtime.decision_log`)."""
-
-    def of_pod(self, key: str, *, brief: bool = False) -> Explanation | None:
-        """`brief`: without nodes and cards."""
-
-    def of_claim(self, key: str) -> Explanation | None: ...
-
-    def latest(self, most: int) -> list[Explanation]: ...
+T = TypeVar("T", Pod, ResourceClaim)
 
 
 class ControllerState(Struct, frozen=True):
@@ -54,76 +44,36 @@ class ControllerState(Struct, frozen=True):
     """
 
 
-class Source(Protocol):
-    @property
-    def namespaces(self) -> frozenset[str] | None:
-        """Return the only namespaces whose names may be shown; None: all."""
+class Decisions(Struct, frozen=True):
+    """The stored decisions, of the namespaces that may be shown."""
 
-    @property
-    def state(self) -> ControllerState: ...
+    log: DecisionLog
+    shows: Callable[[str], bool]
+    """Whether an object `namespace/name` may be shown."""
 
-    @property
-    def inventory(self) -> Inventory: ...
+    def of_pod(self, key: str, *, brief: bool = False) -> Explanation | None:
+        """`brief`: without nodes and cards."""
+        return self.log.of_pod(key, brief=brief) if self.shows(key) else None
 
-    @property
-    def decisions(self) -> Decisions: ...
+    def of_claim(self, key: str) -> Explanation | None:
+        return self.log.of_claim(key) if self.shows(key) else None
 
-    @property
-    def scheduling(self) -> SchedulingSettings:
-        """Return which pods the controller places, and its defaults."""
-
-    def problems(self) -> Sequence[str]:
-        """Return why the data may be outdated or incomplete; empty if they are not."""
-
-    def pods(self) -> Iterable[Pod]: ...
-
-    def pending_pods(self) -> Iterable[Pod]:
-        """Return the pods that wait for a node, of every scheduler. Does not read the others."""
-
-    def pod(self, key: str) -> Pod | None: ...
-
-    def pods_of(self, claim: str) -> Sequence[Pod]:
-        """Return the pods that refer to the claim `namespace/name`."""
-
-    def unconverted(self, pod: Pod) -> str:
-        """Return what to do about a pod that should have been converted but was not, or empty."""
-
-    def is_legacy(self, pod: Pod) -> bool:
-        """Return whether a container asks for an extended resource that the webhook converts."""
-
-    def gang_key(self, pod: Pod) -> GangKey | None:
-        """Return the gang that the pod is a member of, or None."""
-
-    def gang_keys(self) -> Iterable[GangKey]:
-        """Return the gangs that have members."""
-
-    def gang(self, key: GangKey) -> GangState:
-        """Return the state of a gang. It reads all members."""
-
-    def held_until(self, key: GangKey) -> datetime | None:
-        """Return when a gang gives back what its waiting members hold; None: unknown, or no end is set."""
-
-    def claims(self) -> Iterable[ResourceClaim]: ...
-
-    def claim(self, key: str) -> ResourceClaim | None: ...
-
-    def claims_on(self, device: str) -> Sequence[ResourceClaim]:
-        """Return the claims whose allocation names the device `driver/pool/device`."""
-
-    def objects(self) -> list[tuple[Kind[Any], Object]]:
-        """Return the present state for `controller.insight.whatif`: immutable, another thread may read it."""
-
-    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` after each change of anything shown. Returns a function that unsubscribes."""
-
-    def on_claim(self, heard: Heard) -> Callable[[], None]:
-        """Call `heard` with each changed claim, old and new. Returns a function that unsubscribes."""
+    def latest(self, most: int) -> list[Explanation]:
+        return [each for each in self.log.latest(most) if self.shows(each.pod)]
 
 
-class InformerSource:
-    """The data of a controller that is in sync (`on_synced`)."""
+class Source:
+    """The data of a controller that is in sync (`on_synced`).
 
-    namespaces = None
+    Of users who may view some namespaces only (`within`), pods, claims, gangs and decisions of
+    others do not exist in it. Texts of decisions name objects of the pod's own namespace only
+    (`cluster.pods.pod_names`). Nodes and devices are those of the whole cluster, with all amounts:
+    capacity belongs to no namespace. What the inventory knows of namespaces is left out by its
+    readers (`namespaces`).
+    """
+
+    namespaces: frozenset[str] | None = None
+    """The only ones whose names may be shown; None: all."""
 
     def __init__(self, controller: Controller) -> None:
         informers = controller.informers
@@ -139,6 +89,22 @@ class InformerSource:
         informers.pods.subscribe(self._pod_changed)
         for pod in informers.pods.store:
             self._pod_changed(None, pod)
+
+    def within(self, namespaces: frozenset[str]) -> "Source":
+        """Return what it has in these namespaces."""
+        part = copy(self)
+        part.namespaces = namespaces
+        return part
+
+    def _shows(self, key: str) -> bool:
+        """Return whether the object `namespace/name` may be shown."""
+        return self.namespaces is None or key.partition("/")[0] in self.namespaces
+
+    def _shown(self, objects: Iterable[T]) -> Iterable[T]:
+        mine = self.namespaces
+        return objects if mine is None else (each for each in objects if each.metadata.namespace in mine)
+
+    # -- the controller ----------------------------------------------------------------------------
 
     @property
     def state(self) -> ControllerState:
@@ -161,20 +127,25 @@ class InformerSource:
 
     @property
     def decisions(self) -> Decisions:
-        return self._controller.decision_log
+        return Decisions(self._controller.decision_log, self._shows)
 
     @property
     def scheduling(self) -> SchedulingSettings:
+        """Return which pods the controller places, and its defaults."""
         return self._controller.settings.scheduling
 
     def problems(self) -> Sequence[str]:
+        """Return why the data may be outdated or incomplete; empty if they are not."""
         return self._informers.problems()
 
+    # -- objects -----------------------------------------------------------------------------------
+
     def pods(self) -> Iterable[Pod]:
-        return self._informers.pods.store
+        return self._shown(self._informers.pods.store)
 
     def pending_pods(self) -> Iterable[Pod]:
-        return self._pending.values()
+        """Return the pods that wait for a node, of every scheduler. Does not read the others."""
+        return self._shown(self._pending.values())
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if new is not None and is_pending(new):
@@ -183,46 +154,64 @@ class InformerSource:
             self._pending.pop(gone.key, None)
 
     def pod(self, key: str) -> Pod | None:
-        return self._informers.pod(key)
+        return self._informers.pod(key) if self._shows(key) else None
 
     def pods_of(self, claim: str) -> Sequence[Pod]:
-        return self._informers.pods_of(claim)
-
-    def claims(self) -> Iterable[ResourceClaim]:
-        return self._informers.claims.store
-
-    def gang_key(self, pod: Pod) -> GangKey | None:
-        return self._informers.gangs.of(pod)
-
-    def gang_keys(self) -> Iterable[GangKey]:
-        return self._informers.gangs.keys()
-
-    def gang(self, key: GangKey) -> GangState:
-        return self._informers.gangs.state(key)
-
-    def held_until(self, key: GangKey) -> datetime | None:
-        return self._controller.held_until(key)
+        """Return the pods that refer to the claim `namespace/name`."""
+        return self._informers.pods_of(claim) if self._shows(claim) else ()
 
     def unconverted(self, pod: Pod) -> str:
+        """Return what to do about a pod that should have been converted but was not, or empty."""
         conversion = self._controller.conversion
         if pod.spec.resource_claims or conversion is None or not is_unschedulable(pod):
             return ""
         return conversion.bypassed(pod, self._offered.names()) or ""
 
     def is_legacy(self, pod: Pod) -> bool:
+        """Return whether a container asks for an extended resource that the webhook converts."""
         containers = (*pod.spec.init_containers, *pod.spec.containers)
         return any(not _LEGACY.isdisjoint(each.resources.limits | each.resources.requests) for each in containers)
 
+    def gang_key(self, pod: Pod) -> GangKey | None:
+        """Return the gang that the pod is a member of, or None."""
+        return self._informers.gangs.of(pod)
+
+    def gang_keys(self) -> Iterable[GangKey]:
+        """Return the gangs that have members."""
+        mine, keys = self.namespaces, self._informers.gangs.keys()
+        return [key for key in keys if mine is None or key.namespace in mine]
+
+    def gang(self, key: GangKey) -> GangState:
+        """Return the state of a gang. It reads all members."""
+        return self._informers.gangs.state(key)
+
+    def held_until(self, key: GangKey) -> datetime | None:
+        """Return when a gang gives back what its waiting members hold; None: unknown, or no end is set."""
+        return self._controller.held_until(key)
+
+    def claims(self) -> Iterable[ResourceClaim]:
+        return self._shown(self._informers.claims.store)
+
     def claim(self, key: str) -> ResourceClaim | None:
-        return self._informers.claim(key)
+        return self._informers.claim(key) if self._shows(key) else None
 
     def claims_on(self, device: str) -> Sequence[ResourceClaim]:
-        return self._informers.claims_on(device)
+        """Return the claims whose allocation names the device `driver/pool/device`."""
+        return list(self._shown(self._informers.claims_on(device)))
 
     def objects(self) -> list[tuple[Kind[Any], Object]]:
+        """Return the present state for `controller.insight.whatif`: immutable, another thread may read
+        it. A simulation of the cluster is for those who may view all of it.
+        """
+        if self.namespaces is not None:
+            return []
         return [(feed.kind, each) for feed in self._informers.feeds() for each in feed.store]
 
+    # -- changes -----------------------------------------------------------------------------------
+
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` after each change of anything shown. Returns a function that unsubscribes."""
+
         def changed(_old: Object | None, _new: Object | None) -> None:
             callback()
 
@@ -235,6 +224,7 @@ class InformerSource:
         return end
 
     def on_claim(self, heard: Heard) -> Callable[[], None]:
+        """Call `heard` with each changed claim, old and new. Returns a function that unsubscribes."""
         return self._informers.claims.subscribe(heard)
 
 

@@ -10,7 +10,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.dashboard.namespaced import NamespacedSource
 from controller.dashboard.pages import Site
 from controller.dashboard.pending import pending_count
 from controller.dashboard.source import Source
@@ -55,7 +54,7 @@ class UserViews:
             view.broker.changed()
 
     def _make(self, namespaces: frozenset[str] | None) -> UserView:
-        source = self._source if namespaces is None else NamespacedSource(self._source, namespaces)
+        source = self._source if namespaces is None else self._source.within(namespaces)
         site = self._site_of(source)
         return UserView(
             namespaces,

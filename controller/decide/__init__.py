@@ -5,6 +5,7 @@ I/O; the same inventory and scheduling request always give the same answer. The 
 shareIDs and the allocation timestamp are added by the caller.
 """
 
+from controller.decide.allowed_nodes import AllowedNodes
 from controller.decide.answers import (
     Answer,
     ClaimAllocation,

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from controller.decide.company import LeftOut
 from controller.decide.trace import Trace
+from controller.inventory.ledger import Holding
 from controller.inventory.selector_budget import Overrun
 from controller.reasons.reason import Reason, with_command
 from hami_dra.api.resource import ResourceClaim
@@ -19,6 +20,8 @@ class ClaimAllocation(Struct, frozen=True):
     claim: ResourceClaim
     allocation: dict[str, Any]
     """JSON of AllocationResult, without shareID and allocationTimestamp."""
+    holdings: tuple[Holding, ...]
+    """What the claim will hold by it."""
 
 
 class Score(Struct, frozen=True):
@@ -43,6 +46,11 @@ class Decision:
     """Pods that share a claim with this one and do not fit on the node."""
     trace: Trace | None = field(default=None, compare=False, repr=False)
     """The data that the decision evaluated; see there. None once it was dropped."""
+
+    @property
+    def holdings(self) -> dict[str, tuple[Holding, ...]]:
+        """What the claims will hold, by their uid."""
+        return {entry.claim.metadata.uid: entry.holdings for entry in self.allocations}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +87,11 @@ class Unschedulable:
     def keeps_gate(self) -> bool:
         """Neither a new node nor preemption would help: kube-scheduler need not see the pod."""
         return self.only_quota or self.invalid or (self.reason is not None and self.reason.is_invalid)
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether it may fit once others have left."""
+        return self.reason is not None and not self.reason.never and not self.keeps_gate and self.overrun is None
 
     def sentence(self, pod_key: str) -> str:
         """Return the message for a pod, with the next command and HAMi's codes."""

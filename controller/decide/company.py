@@ -100,12 +100,12 @@ class Company:
 
         def left_of(resource: str) -> Ints:
             if resource not in left:
-                left[resource] = inventory.left(pod, resource) - own[resource]
+                left[resource] = inventory.rules.left(pod, resource) - own[resource]
             return left[resource]
 
         own, meter = pod_requests(pod), inventory.verdicts.meter()
         for companions in with_few_terms(self._request.companions):
-            fit = inventory.node_fit(companions.pod)
+            fit = inventory.rules.node_fit(companions.pod)
             requested = {resource: amount for resource, amount in pod_requests(companions.pod).items() if amount > 0}
             counted = inventory.nodes.index_of(inventory.assumed_node(companions.pod.metadata.uid))
             if counted >= 0:  # it is counted there already: its own usage does not stand in its way

@@ -1,7 +1,7 @@
 """One run of `decide`: filter the nodes over columns, then search the best of them. Pure."""
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
 from itertools import islice
 from typing import Final
 
@@ -13,8 +13,7 @@ from controller.allocation.errors import (
     NotAllowedByClass,
     SelectorOverBudget,
 )
-from controller.allocation.request import AllocationInput
-from controller.allocation.result import Solution
+from controller.allocation.result import Json, Solution
 from controller.decide.allocation_config import with_allocation_config
 from controller.decide.answers import ClaimAllocation, Decision, Score, Unschedulable
 from controller.decide.company import Company
@@ -33,15 +32,18 @@ from controller.decide.pre_score import (
 from controller.decide.problems import inputs_of, requested_devices_of
 from controller.decide.quotas import QuotaVerdicts
 from controller.decide.ranked_nodes import ShapeRanking, ranked_by_shape
-from controller.decide.scheduling_request import Options, SchedulingRequest
+from controller.decide.scheduling_request import Options, PodClaim, SchedulingRequest
 from controller.decide.trace import Trace, enough
 from controller.decide.unlike_refused import unlike_refused
 from controller.decide.why_refused import failing_selector, reason_of
 from controller.inventory.inventory import Inventory
+from controller.inventory.ledger import held_by
+from controller.rules.node_filters import ShapeFit
 from controller.rules.preferences import PodPreferences, PreferenceScores
 from controller.scoring.formulas import best_node, ranked_nodes
 from controller.scoring.ranking import Plain, Ranking, reads_stored_score
 from hami_dra.api.arrays import Bools, Ints
+from hami_dra.api.core import Pod
 
 _POOLS_NAMED: Final = 3
 _BUDGETS: Final = 4
@@ -53,24 +55,15 @@ _NO_ROWS: Final[Ints] = np.zeros(0, dtype=np.int64)
 
 
 class Alike:
-    """What decisions about pods that differ in names alone share, for as long as nothing but these
-    decisions changes the inventory: the members of one kind of a gang. Decisions with it have no trace.
+    """What decisions about pods that differ in names alone share, each placed before the next, for as
+    long as nothing else changes the inventory: the members of one kind of a gang. Decisions with it
+    have no trace.
     """
 
     def __init__(self) -> None:
         self.ranking = ShapeRanking(often=0)
-        self._inputs: tuple[AllocationInput, AllocationInput] | None = None
-
-    def inputs_of(
-        self, inventory: Inventory, request: SchedulingRequest, options: Options
-    ) -> tuple[AllocationInput, AllocationInput]:
-        """As `problems.inputs_of`."""
-        if self._inputs is None or self._inputs[1].claims:
-            self._inputs = inputs_of(inventory, request, options)
-            return self._inputs
-        ours, theirs = self._inputs
-        waiting = [entry.claim for entry in request.claims if entry.claim.status.allocation is None]
-        return ours.for_claims(waiting), theirs
+        self.first: _Decision | None = None
+        """A decision for which columns were enough, about a pod whose own rules concern no other pod."""
 
 
 def decide(
@@ -83,24 +76,32 @@ def decide(
     of the request otherwise.
     """
     try:
-        return _Decision(inventory, request, options, alike).run()
+        if alike is not None and alike.first is not None and (same := alike.first.again(request)) is not None:
+            return same
+        decision = _Decision(inventory, request, options, alike.ranking if alike is not None else None)
+        answer = decision.run()
     except AllocatorError as error:
         not_allowed = isinstance(error, NotAllowedByClass)
         return Unschedulable(str(error), error=str(error), invalid_claim=not_allowed, invalid=True)
     except SelectorOverBudget as error:
         return Unschedulable(str(error), error=str(error), overrun=error.overrun)
+    if alike is not None and decision.has_followers:
+        alike.first = decision
+    return answer
 
 
 class _Decision:
     """One run of `decide`: sorts claims by owner, filters nodes, searches the best of them."""
 
-    def __init__(self, inventory: Inventory, request: SchedulingRequest, options: Options, alike: Alike | None) -> None:
+    def __init__(
+        self, inventory: Inventory, request: SchedulingRequest, options: Options, shared: ShapeRanking | None
+    ) -> None:
+        """`shared`: by the decisions on pods like this one; None: there are no others."""
         self._inventory = inventory
         self._request = request
         self._options = options
-        self._alike = alike
-        read = inputs_of if alike is None else alike.inputs_of
-        self._managed, self._foreign = read(inventory, request, options)
+        self._shared = shared
+        self._managed, self._foreign = inputs_of(inventory, request, options)
         self._headroom = None if options.first_fit else inventory.quotas.headroom(request.pod.metadata.namespace)
         self._search = NodeSearch(
             inventory, request, options, managed=self._managed, foreign=self._foreign, headroom=self._headroom
@@ -114,6 +115,9 @@ class _Decision:
         self._ranking: Ranking = Plain(inventory)
         self._preferences: PodPreferences | None = None
         self._company = Company(inventory, request)
+        self._wanted: Wanted = []
+        self._fit_of: Callable[[Pod], ShapeFit | None] | None = None
+        """Where the next pod like this one fits, nodes by themselves; None: that depends on more."""
 
     def run(self) -> Decision | Unschedulable:
         """Raises AllocatorError, SelectorOverBudget, SliceSpent."""
@@ -126,7 +130,7 @@ class _Decision:
             self._arranging = arranging_of(self._inventory, self._request.policies, managed)
         flat = estimate_if_uniform(self._inventory, managed, self._arranging)
         if self._options.honor_preferences and not self._options.first_fit:
-            self._preferences = self._inventory.preferences(self._request.pod)
+            self._preferences = self._inventory.rules.preferences(self._request.pod)
         # Columns alone cannot tell for `first-fit` (another order), foreign claims (another search),
         # quotas (charged card by card) and preferences (another order): these take the full path.
         # Masked devices are still in the columns.
@@ -149,8 +153,7 @@ class _Decision:
         request, inventory, policies = self._request, self._inventory, self._request.policies
         if not reads_stored_score(policies) or request.needs_full_path or inventory.nodes_with_unusable_pools():
             return None
-        own = self._alike.ranking if self._alike is not None else None
-        nodes = ranked_by_shape(inventory, request, wanted, own)
+        nodes = ranked_by_shape(inventory, request, wanted, self._shared)
         if not nodes:
             return None
         ranked = nodes.first(max(self._options.report_nodes, 1))
@@ -161,15 +164,48 @@ class _Decision:
         if found is None:
             return None
 
-        trace = None
-        if self._alike is None:
+        if self._shared is None:
 
             def look() -> tuple[NodeFilter, Ints]:
                 verdicts, candidates = self._candidates(wanted)
                 return verdicts, candidates.nonzero()[0]
 
             trace = self._trace(look, wanted, None, estimates)
-        return self._decision(best, found[0], trace, ranked[: self._options.report_nodes], len(nodes))
+            return self._decision(best, found[0], trace, ranked[: self._options.report_nodes], len(nodes))
+        if self._search.fast_path is not None:
+            self._fit_of, self._wanted = inventory.rules.follow_fit(request.pod), wanted
+        return self._decision(best, found[0], None, ranked[: self._options.report_nodes], len(nodes))
+
+    @property
+    def has_followers(self) -> bool:
+        """Whether `again` may answer."""
+        return self._fit_of is not None
+
+    def again(self, request: SchedulingRequest) -> Decision | None:
+        """Decide on another pod that differs in names alone, by what has changed since. None: it must be
+        decided in full.
+        """
+        inventory, fast_path = self._inventory, self._search.fast_path
+        fit = self._fit_of(request.pod) if self._fit_of is not None else None
+        if fit is None or fast_path is None:
+            return None
+        if self._options.honor_preferences and inventory.rules.preferences(request.pod) is not None:
+            return None
+        for _, [column] in self._wanted:
+            column.refresh()
+        nodes = ranked_by_shape(inventory, request, self._wanted, self._shared, fit)
+        if not nodes:
+            return None
+        ranked = nodes.first(max(self._options.report_nodes, 1))
+        best = int(ranked[0])
+        try:
+            found = fast_path.solve(best, self._search.chooser)
+        except AllocatorError:  # which names another pod's claim
+            return None
+        if found is None:
+            return None
+        ranked = ranked[: self._options.report_nodes]
+        return self._decision(best, found, None, ranked, len(nodes), claims=request.claims)
 
     def _decide_full(self, wanted: Wanted, flat: NodeEstimates | None) -> Decision | Unschedulable:
         """Evaluate all nodes. `flat`: the estimates where no vendor ranks the nodes."""
@@ -321,29 +357,37 @@ class _Decision:
 
     # -- answers -----------------------------------------------------------------------------------
 
-    def _decision(self, row: int, solution: Solution, trace: Trace | None, ranked: Ints, fitting: int) -> Decision:
-        """Build the answer. `ranked`: rows of the best nodes; `fitting`: how many fit."""
+    @cached_property
+    def _ours(self) -> list[tuple[int, int]]:
+        """(position in the pod, number in the input) of the claims that hami-dra allocates."""
+        numbers = {claim.key: number for number, claim in enumerate(self._managed.claims)}
+        keys = [entry.claim.key for entry in self._request.claims]
+        return [(position, numbers[key]) for position, key in enumerate(keys) if key in numbers]
+
+    def _decision(
+        self,
+        row: int,
+        solution: Solution,
+        trace: Trace | None,
+        ranked: Ints,
+        fitting: int,
+        *,
+        claims: Sequence[PodClaim] | None = None,
+    ) -> Decision:
+        """Build the answer. `ranked`: rows of the best nodes; `fitting`: how many fit; `claims`: of
+        another pod that differs in names alone.
+        """
+        claims = self._request.claims if claims is None else claims
         if trace is not None:
             trace.solution = solution
         nodes, chooser, values = self._inventory.nodes, self._search.chooser, self._ranking.values
-        quality = self._search.tried[row]
-        assert quality is not None, "a node without a solution is not chosen"
-        by_key = {claim.key: json for claim, json in zip(self._managed.claims, solution.allocations(), strict=True)}
-        if self._scope.vendor_rules:
-            by_key = {
-                key: with_allocation_config(json, partial(self._request.policies.preferences_of, key))
-                for key, json in by_key.items()
-            }
+        allocations = solution.allocations()
         return Decision(
             node=nodes.names[row],
             allocations=tuple(
-                [
-                    ClaimAllocation(entry.pod_claim_name, entry.claim, json)
-                    for entry in self._request.claims
-                    if (json := by_key.get(entry.claim.key)) is not None
-                ]
+                [self._allocation(claims[position], number, allocations[number]) for position, number in self._ours]
             ),
-            score=Score(float(values[row]), chooser.reported(solution), quality[1]),
+            score=Score(float(values[row]), chooser.reported(solution), chooser.topology(solution)),
             fitting=tuple(zip(map(nodes.names.__getitem__, ranked.tolist()), values[ranked].tolist(), strict=True)),
             fitting_count=fitting,
             unfit_count=nodes.count - fitting,
@@ -351,9 +395,18 @@ class _Decision:
             trace=trace,
         )
 
+    def _allocation(self, entry: PodClaim, number: int, allocation: Json) -> ClaimAllocation:
+        """Return the allocation of a claim. `number`: of the claim in the input."""
+        if self._scope.vendor_rules:
+            key = self._managed.claims[number].key
+            allocation = with_allocation_config(allocation, partial(self._request.policies.preferences_of, key))
+        return ClaimAllocation(entry.pod_claim_name, entry.claim, allocation, held_by(allocation))
+
     def _refusal(self, trace: Trace) -> Unschedulable:
         selector_errors = (*self._managed.selector_errors, *self._foreign.selector_errors)
         error = str(selector_errors[0]) if selector_errors else self._search.pool_error
+        if not self._options.says_why:
+            return Unschedulable(error or "no node fits", error=error)
         report = trace.report(self._inventory, self._options.report_nodes)
         error = error or failing_selector(self._inventory, trace)
         pools = self._unusable(trace.verdicts.mask)

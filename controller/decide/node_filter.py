@@ -17,7 +17,7 @@ class NodeFilter:
 
     def __init__(self, inventory: Inventory, request: SchedulingRequest) -> None:
         nodes = inventory.nodes
-        fit = inventory.node_fit(request.pod)
+        fit = inventory.rules.node_fit(request.pod)
         self._inventory = inventory
         self._pod = request.pod
         self._fit = fit
@@ -49,7 +49,7 @@ class NodeFilter:
         """
         if self.codes[row] != self._fit.codes[row]:
             return ""  # the pod is bound, and elsewhere
-        return self._inventory.why_unfit(self._pod, self._fit, row)
+        return self._inventory.rules.why_unfit(self._pod, self._fit, row)
 
     def examples(self) -> dict[str, str]:
         """Return for each reason code of `codes` why the first of its nodes, by name, is refused."""

@@ -77,7 +77,7 @@ class NodeReasons:
             return _repelling_reason(self.inventory, pod, few, self._having)
         reason = self._of_plugin(code, rows)
         for resource, amount in wanted_by(pod):
-            repelled = repelled[self.inventory.left(pod, resource)[repelled] >= amount]
+            repelled = repelled[self.inventory.rules.left(pod, resource)[repelled] >= amount]
         if code not in PLUGINS or not 0 < len(repelled) <= _LOOKED_AT:
             return reason
         groups = _groups(self.inventory, pod, repelled)
@@ -186,10 +186,14 @@ class NodeReasons:
     # -- resources, other plugins -------------------------------------------------------------------
 
     def _resource(self, rows: Positions) -> Reason:
-        """Return the first resource that is lacking on all of the nodes, else that of the first."""
+        """Return the first resource that is lacking on all of the nodes, else that of the first.
+
+        It never suffices if it does not on nodes where only a port is taken now, either.
+        """
         nodes, pod = self.inventory.nodes, self.request.pod
+        without_port = self.there & (self.verdicts.codes == CODES.index(catalogue.NODE_PORTS))
         for resource, amount in wanted_by(pod):
-            left, offers = self.inventory.left(pod, resource)[rows], nodes.offers(resource)[rows]
+            left, offers = self.inventory.rules.left(pod, resource)[rows], nodes.offers(resource)[rows]
             if int(left.max()) >= amount:
                 continue
             best = int(left.argmax())
@@ -197,7 +201,7 @@ class NodeReasons:
             what = "CPU" if resource == "cpu" else f"of {printable(resource)}"
             asked = f"needs {figure(resource, amount)} {what} on {where}"
             name = nodes.names[int(rows[best])]
-            if amount > int(offers.max()):
+            if amount > int(offers.max()) and amount > nodes.offers(resource)[without_port].max(initial=0):
                 best = int(offers.argmax())
                 name = nodes.names[int(rows[best])]
                 most = f"the most a node offers is {figure(resource, int(offers[best]))} ({name})"

@@ -30,9 +30,10 @@ from controller.inventory.quota_headroom import Cost, QuotaHeadroom
 from controller.reasons.reason import Reason
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes, Ints, Positions
-from hami_dra.vendors.reasons import NUMBER
+from hami_dra.vendors import device_codes
+from hami_dra.vendors.device_codes import NUMBER
 
-_REFUSED: Final = NUMBER[names.RESOURCE_QUOTA_NOT_FIT]
+_REFUSED: Final = NUMBER[device_codes.RESOURCE_QUOTA_NOT_FIT]
 
 
 class Shortage(Struct, frozen=True):
@@ -128,7 +129,7 @@ class QuotaVerdicts:
 
     def _reason(self, asked: str, note: str, *, never: bool = False) -> Reason:
         fix = "Ask for less, or have the quota raised" if never else ""
-        return Reason("quota", asked, note, never=never, fix=fix, code=names.RESOURCE_QUOTA_NOT_FIT)
+        return Reason("quota", asked, note, never=never, fix=fix, code=device_codes.RESOURCE_QUOTA_NOT_FIT)
 
     # -- costs of a request ------------------------------------------------------------------------
 

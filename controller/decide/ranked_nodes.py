@@ -211,15 +211,20 @@ class ShapeRanking:
 
 
 def ranked_by_shape(
-    inventory: Inventory, request: SchedulingRequest, wanted: Wanted, own: ShapeRanking | None
+    inventory: Inventory,
+    request: SchedulingRequest,
+    wanted: Wanted,
+    own: ShapeRanking | None,
+    fit: ShapeFit | None = None,
 ) -> RankedNodes | None:
     """Return the sorted nodes, up to date if the columns of `wanted` are.
 
     Returns None where all nodes must be evaluated: pods of this shape are rare, too much has
     changed, or the columns are not enough. `own`: the caller's, for pods of this shape, policy and
-    these allowed nodes; None: the one of all pods of this shape.
+    these allowed nodes; None: the one of all pods of this shape. `fit`: of the pod, up to date, if the
+    caller has it.
     """
-    fit = inventory.shape_fit(request.pod)
+    fit = fit or inventory.rules.shape_fit(request.pod)
     requests = tuple([(columns[0], group.alternatives[0].count) for group, columns in wanted])
     if fit is None or not all(count and not column.network_attached for column, count in requests) or not requests:
         return None

@@ -9,21 +9,21 @@ from typing import Final
 import numpy as np
 
 from controller.allocation.idle_devices import IdleDevices
-from controller.decide.request_words import ROLES, RequestWords, Role
+from controller.decide.request_words import ROLES, RequestWords, Role, most_of_a_node
 from controller.inventory.products import products_of
 from controller.reasons.catalogue import CATALOGUE
 from controller.reasons.reason import Reason
-from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Positions
 from hami_dra.api.printable import counted, listed, printable
 from hami_dra.api.resource import DeviceCapacity
-from hami_dra.vendors.reasons import CODES
+from hami_dra.vendors import device_codes
+from hami_dra.vendors.device_codes import CODES
 
 _CAPACITIES_NAMED: Final = 8
 _NODES_NAMED: Final = 3
 _EXPRESSION: Final = 200
 """Characters of selectors in a message."""
-_SELECTING: Final = (names.CARD_TYPE_MISMATCH, names.CARD_UUID_MISMATCH, names.MODE_NOT_FIT)
+_SELECTING: Final = (device_codes.CARD_TYPE_MISMATCH, device_codes.CARD_UUID_MISMATCH, device_codes.MODE_NOT_FIT)
 
 
 def lasting_reason(words: RequestWords, idle: IdleDevices) -> Reason:
@@ -34,7 +34,7 @@ def lasting_reason(words: RequestWords, idle: IdleDevices) -> Reason:
         there = idle.kept("all products", lambda: _all_products(words))
         best = f"this cluster has {f'only {there}' if there else 'no devices at all'}"
         fix = "Start its driver, which publishes ResourceSlices, or ask for another class"
-        return words.reason("class", asked, best, code=names.NODE_INSUFFICIENT_DEVICE, never=True, fix=fix)
+        return words.reason("class", asked, best, code=device_codes.NODE_INSUFFICIENT_DEVICE, never=True, fix=fix)
     if idle.possible.size or idle.anywhere:
         return _too_few(words, idle)
     if (free := idle.kept("without node", lambda: rows[idle.codes[rows] == 0])).size:
@@ -59,8 +59,8 @@ def _too_few(words: RequestWords, idle: IdleDevices) -> Reason:
     most, node = int(idle.per_node[best]) + idle.anywhere, words.inventory.nodes.names[best]
     such = " such devices" if idle.kept("most of class", lambda: int(idle.of_class.max())) > most else ""
     row = idle.kept("possible", lambda: int(np.flatnonzero(idle.codes == 0)[0]))
-    asked, code = f"needs {words.devices(row)}", names.NODE_INSUFFICIENT_DEVICE
-    return words.reason("devices", asked, f"the most{such} a node has is {most} ({node})", code=code, never=True)
+    asked, code = f"needs {words.devices(row)}", device_codes.NODE_INSUFFICIENT_DEVICE
+    return words.reason("devices", asked, most_of_a_node(most, node, such=such), code=code, never=True)
 
 
 def _without_node(words: RequestWords, rows: Positions) -> Reason:
@@ -131,7 +131,7 @@ def _selected(words: RequestWords, code: str, there: str) -> Reason:
         several = len(words.annotations) > 1
         asked = f"annotation{'s' if several else ''} {named} exclude{'' if several else 's'} all devices"
         kind, fix = "annotation", f"Correct the annotation{'s' if several else ''}"
-        if code == names.CARD_UUID_MISMATCH:
+        if code == device_codes.CARD_UUID_MISMATCH:
             fix += "; hami-dra status -o wide lists the UUIDs"
     else:
         expressions = " && ".join(each.expression for each in words.view.selectors)
@@ -157,7 +157,7 @@ def passing_reason(words: RequestWords, idle: IdleDevices, nodes: Bools) -> Reas
         return words.reason("search", f"needs {words.devices(int(rows[0]))}", "they do not fit together")
     if CATALOGUE[code].state:
         return _ill(words, code, rows[codes == number])
-    if code == names.EXCLUSIVE_CONFLICT or words.is_whole(int(rows[0])):
+    if code == device_codes.EXCLUSIVE_CONFLICT or words.is_whole(int(rows[0])):
         return _tenanted(words, code, rows, nodes)
     if words.count > 1:
         most, node = _most_fitting(words, nodes)
@@ -166,7 +166,7 @@ def passing_reason(words: RequestWords, idle: IdleDevices, nodes: Bools) -> Reas
     for role in ROLES[:2]:
         if role.code == code:
             return _busy(words, role, rows[codes == number])
-    kind = "slots" if code == names.CARD_TIME_SLICING_EXHAUSTED else "devices"
+    kind = "slots" if code == device_codes.CARD_TIME_SLICING_EXHAUSTED else "devices"
     of_code = int(counts[number])
     text = CATALOGUE[code].about(counted(of_code, "device"), of_code)
     return words.reason(kind, f"needs {words.devices(int(rows[0]))}", text, code=code)

@@ -20,6 +20,7 @@ from controller.scoring.policies import Stated
 from hami_dra.api import names
 from hami_dra.api.arrays import Ints
 from hami_dra.api.printable import counted, listed, mebibytes
+from hami_dra.vendors import device_codes
 from hami_dra.vendors.preferences import InvalidPreference
 from hami_dra.vendors.protocol import CardRequest, DriverProfile
 from hami_dra.vendors.registry import VENDORS
@@ -60,9 +61,9 @@ class Role(Struct, frozen=True):
 
 _MIB: Final = 1 << 20
 ROLES: Final = (
-    Role("memory", names.CARD_INSUFFICIENT_MEMORY, "memory"),
-    Role("cores", names.CARD_INSUFFICIENT_CORE, "cores"),
-    Role("slots", names.CARD_TIME_SLICING_EXHAUSTED, "shares"),
+    Role("memory", device_codes.CARD_INSUFFICIENT_MEMORY, "memory"),
+    Role("cores", device_codes.CARD_INSUFFICIENT_CORE, "cores"),
+    Role("slots", device_codes.CARD_TIME_SLICING_EXHAUSTED, "shares"),
 )
 REQUESTS_NAMED: Final = 4
 """Requests that a sentence names."""
@@ -183,6 +184,16 @@ def together_text(requests: Sequence[RequestWords]) -> str:
             f"{devices_text(each.count, kind)} for {each.called}" for each, kind in zip(requests, kinds, strict=True)
         ]
     return f"needs {asked} on one node ({listed(parts, REQUESTS_NAMED)})"
+
+
+def most_of_a_node(number: int, node: str, *, such: str = "") -> str:
+    """Return the best figure of a number of devices. `such`: what devices, if not all that could be given."""
+    return f"the most{such} a node has is {number} ({node})"
+
+
+def given_together(number: int, node: str) -> str:
+    """Return the best figure of several requests."""
+    return f"{number} of them could be given together ({node})"
 
 
 def listing_annotations(stated: Iterable[Stated], request: str) -> list[tuple[str, str]]:

@@ -78,6 +78,8 @@ class Options(Struct, frozen=True):
     gates: FeatureGates = FeatureGates()
     fence_key: str = names.FENCE_TAINT
     report_nodes: int = 20
+    says_why: bool = True
+    """False: a refusal has no reasons, which take most of its time; plans of preemption need none."""
     search_steps: int = DEFAULT_BUDGET
     """Limit of the search on one node, in steps."""
     attempt: Attempt | None = None

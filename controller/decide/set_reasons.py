@@ -24,7 +24,15 @@ from controller.allocation.constraints import value_of
 from controller.allocation.errors import AllocatorError
 from controller.allocation.request import ResolvedRequest
 from controller.decide.pre_score import without_legal_set
-from controller.decide.request_words import REQUESTS_NAMED, ROLES, RequestWords, Role, together_text
+from controller.decide.request_words import (
+    REQUESTS_NAMED,
+    ROLES,
+    RequestWords,
+    Role,
+    given_together,
+    most_of_a_node,
+    together_text,
+)
 from controller.decide.scheduling_request import SchedulingRequest
 from controller.inventory.inventory import Inventory
 from controller.reasons.reason import Reason
@@ -32,6 +40,7 @@ from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Ints, Positions
 from hami_dra.api.printable import counted, listed, printable
 from hami_dra.api.resource import DeviceConstraint
+from hami_dra.vendors import device_codes
 
 _READ: Final = 50_000
 """Attributes of devices that one refusal reads, in some 100 ms; constraints beyond that are left open."""
@@ -41,7 +50,7 @@ _CONSTRAINTS_NAMED: Final = 3
 _SETS: Final = {names.GPU_TOPOLOGY: "linked to each other", names.NUMA_BIND: "on one NUMA node"}
 """Annotations that ask for devices of a set."""
 _ANY_SET: Final = "in a set that the vendor's rules allow"
-_SETS_OF_CODES: Final = {names.NODE_HANDLES_EXHAUSTED: "in slices, for each of which the driver needs a handle"}
+_SETS_OF_CODES: Final = {device_codes.NODE_HANDLES_EXHAUSTED: "in slices, for each of which the driver needs a handle"}
 
 
 class Rule(Struct, frozen=True):
@@ -144,14 +153,13 @@ class _Rules:
         """Return that requests of which no two fit on one device need a device for each."""
         total = sum(each.count for each in rivals)
         most = np.bincount(self.inventory.devices.node[_possible(rivals)], minlength=self.inventory.nodes.size)
-        code = names.NODE_INSUFFICIENT_DEVICE
+        code = device_codes.NODE_INSUFFICIENT_DEVICE
 
         def reason(best: int, node: str) -> Reason:
             if all(each.is_whole(int(each.column.idle().possible[0])) for each in rivals) and best == int(most.max()):
                 asked = f"needs {counted(total, 'whole device')} on one node, all requests together"
-                return Reason("devices", asked, f"the most a node has is {best} ({node})", never=True, code=code)
-            text = f"{best} of them could be given together ({node})"
-            return Reason("requests", together_text(rivals), text, never=True, code=code)
+                return Reason("devices", asked, most_of_a_node(best, node), never=True, code=code)
+            return Reason("requests", together_text(rivals), given_together(best, node), never=True, code=code)
 
         return Rule(total, most, reason)
 
@@ -197,9 +205,9 @@ class _Rules:
             elif best <= 1:
                 text = f"no two devices of a node {'agree' if matches else 'differ'} in it"
             elif covered[1:]:
-                text = f"{best} of them could be given together ({node})"
+                text = given_together(best, node)
             else:
-                text = f"the most that a node has is {best} ({node})"
+                text = most_of_a_node(best, node)
             request = "" if covered[1:] else first.name
             return Reason("set", asked, text, never=True, request=request, fix=fix)
 
@@ -263,7 +271,7 @@ class _Rules:
         else:
             text = f"the largest such set of fewer has {best} ({node})" if best else "no node has such a set"
         fix = "Relax the annotation, or ask for fewer devices" if keys else "Ask for another number of devices"
-        code = names.TOPOLOGY_NOT_FIT if names.GPU_TOPOLOGY in keys else names.NUMA_NOT_FIT
+        code = device_codes.TOPOLOGY_NOT_FIT if names.GPU_TOPOLOGY in keys else device_codes.NUMA_NOT_FIT
         return words.reason("set", asked, text, never=True, fix=fix, code=code)
 
 

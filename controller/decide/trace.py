@@ -23,9 +23,9 @@ from controller.reasons.catalogue import CODES as NODE_CODES
 from controller.rules.preferences import PreferenceScores
 from controller.scoring.chooser import PolicyChooser
 from controller.scoring.ranking import Ranking
-from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes, Ints, Positions
-from hami_dra.vendors.reasons import CODES
+from hami_dra.vendors import device_codes
+from hami_dra.vendors.device_codes import CODES
 
 Quality = tuple[int, float]
 """(rank of prioritized lists, vendors' score of the sets): nodes are compared by these first, then
@@ -66,17 +66,17 @@ class RefusalReport:
             return
         view, column = group.alternatives[-1], columns[-1]
         few = nodes & (column.idle().of_class + column.network_attached < max(view.count, 1))
-        self._add(names.NODE_INSUFFICIENT_DEVICE, np.flatnonzero(few))
+        self._add(device_codes.NODE_INSUFFICIENT_DEVICE, np.flatnonzero(few))
         rows = column.rows_on(nodes & ~few)
         codes = column.reasons(rows, codes)
         owners_ = self._inventory.devices.node[rows]
         cardless = nodes & ~few
         # the rest has no card of its own, and the search did not reach enough of others
         cardless[owners_] = False
-        self._add(names.NODE_INSUFFICIENT_DEVICE, np.flatnonzero(cardless))
+        self._add(device_codes.NODE_INSUFFICIENT_DEVICE, np.flatnonzero(cardless))
         for number in np.flatnonzero(np.bincount(codes)).tolist():
             if number != NOT_OF_CLASS:
-                code = CODES[number] if number else names.ALLOCATED_CARDS_INSUFFICIENT
+                code = CODES[number] if number else device_codes.ALLOCATED_CARDS_INSUFFICIENT
                 self._add(code, owners_[codes == number])
 
     def sets_refused(self, code: str, nodes: Bools) -> None:

@@ -35,9 +35,9 @@ from controller.decide.trace import Trace, enough
 from controller.inventory.inventory import Inventory
 from controller.reasons import catalogue
 from controller.reasons.reason import Reason
-from hami_dra.api import names
 from hami_dra.api.arrays import Bools
 from hami_dra.api.printable import counted, listed, printable
+from hami_dra.vendors import device_codes
 
 
 def reason_of(inventory: Inventory, request: SchedulingRequest, trace: Trace, drivers: frozenset[str]) -> Reason:
@@ -144,7 +144,7 @@ class _Refusal:
             for words, (group, columns) in zip(words, self.trace.wanted, strict=True)
         ]
         best = f"no node has all of them: {listed(each, REQUESTS_NAMED)}"
-        return Reason("requests", together_text(words), best, never=True, code=names.NODE_INSUFFICIENT_DEVICE)
+        return Reason("requests", together_text(words), best, never=True, code=device_codes.NODE_INSUFFICIENT_DEVICE)
 
     def _together_there(self, there: Bools) -> Bools | Reason:
         """Return the nodes where no rule keeps idle devices from being given together, or the rule that does everywhere."""

@@ -10,6 +10,5 @@ from controller.gangs.gang_members import has_terms, reads_labels
 from controller.gangs.gang_search import decide_gang
 from controller.gangs.gang_topology import constraints_of
 from controller.gangs.membership import Gangs, GangState
-from controller.gangs.trial_assumptions import Trial
 from controller.gangs.unit import TopologyConstraint, Unit
 from controller.gangs.unit_answers import DomainVerdict, UnitDecision, UnitRefusal

@@ -25,14 +25,10 @@ def decide_unit(
         return decide_gang(inventory, unit, options)
     (request,) = unit.members
     pod = request.pod
-    # a pod that keeps an earlier claim counts on that claim's node: it must not block itself there
-    counted_on = inventory.assumed_node(pod.metadata.uid)
-    inventory.forget_pod(pod.metadata.uid)
-    try:
+    with inventory.trial() as trial:
+        # a pod that keeps an earlier claim counts on that claim's node: it must not block itself there
+        trial.remove(pod.metadata.uid)
         answer = decide(inventory, request, options)
-    finally:
-        if counted_on:
-            inventory.assume_pod(pod, counted_on)
     if isinstance(answer, Decision):
         return UnitDecision(placed=((request, answer),))
     return UnitRefusal(answer.message, answer, pod.key, 0, reason=answer.reason)

@@ -119,7 +119,7 @@ def fits_per_node(
     nodes = NodeFilter(inventory, request)
     fits = np.where(nodes.mask | relations.lifted(request.pod, nodes.codes), MOST, 0)
     amounts = {resource: amount for resource, amount in pod_requests(request.pod).items() if amount > 0}
-    left = {resource: inventory.left(request.pod, resource) for resource in amounts}
+    left = {resource: inventory.rules.left(request.pod, resource) for resource in amounts}
     room.ask(amounts, left)
     for resource, amount in amounts.items():
         fits = np.minimum(fits, _times_asked(inventory, left[resource], resource, amount))

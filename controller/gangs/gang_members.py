@@ -102,7 +102,7 @@ def _shape(inventory: Inventory, request: SchedulingRequest, *, by_labels: bool)
     keys = [entry.claim.key for entry in request.claims]
     return digest_of(
         (
-            pod_shape(request.pod, by_labels=by_labels or inventory.refuses_by_labels(request.pod)).hex(),
+            pod_shape(request.pod, by_labels=by_labels or inventory.rules.refuses_by_labels(request.pod)).hex(),
             [entry.claim.spec for entry in request.claims],
             repr([(policies.for_claim(key), policies.request_preferences.get(key)) for key in keys]),
             repr((policies.node_policy, policies.packing, request.plugin_resources)),

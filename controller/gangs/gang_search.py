@@ -182,8 +182,10 @@ class _GangSearch:
         )
 
     def _refusal(self, *, exhausted: bool) -> UnitRefusal:
-        members, placements, verdicts = self._request.members, self._placements, self._verdicts()
-        failure = placements.failure
+        members, placements = self._request.members, self._placements
+        if not self._options.says_why:
+            return UnitRefusal("no place", Unschedulable("no place"), members[0].pod.key, 0, steps=placements.steps)
+        failure, verdicts = placements.failure, self._verdicts()
         placeable = max((each.fits for each in verdicts), default=0)
         member, closest = members[0].pod.key, None
         if failure is not None:

@@ -17,7 +17,6 @@ from controller.decide.answers import ClaimAllocation, Decision, Unschedulable, 
 from controller.decide.decision import Alike, decide
 from controller.decide.scheduling_request import Options, PodClaim, SchedulingRequest
 from controller.gangs.gang_members import Member, shared_claims
-from controller.gangs.trial_assumptions import Trial
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import DeviceId
 from hami_dra.api.resource import AllocationResult, DeviceRequest, ResourceClaim
@@ -70,7 +69,7 @@ class MemberPlacements:
     ) -> None:
         self._inventory = inventory
         self._options = options
-        self._trial: Final = Trial(inventory)
+        self._trial: Final = inventory.trial()
         self._brought: dict[int, list[str]] = {}
         """By index: uids of the claims that the member was the first to allocate."""
         self._shared = shared_claims(requests)
@@ -100,7 +99,7 @@ class MemberPlacements:
 
     def __enter__(self) -> Self:
         for request in self._requests:
-            self._trial.lift(request.pod)
+            self._trial.remove(request.pod.metadata.uid)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -134,7 +133,7 @@ class MemberPlacements:
 
     def place(self, member: Member, decision: Decision) -> None:
         """Give the member the place that was decided."""
-        self._trial.assume(member.request.pod, decision)
+        self._trial.place(member.request.pod, decision.node, decision.holdings)
         if self.order_matters:
             self._refused.clear()
         self.decisions[member.index] = decision
@@ -159,7 +158,7 @@ class MemberPlacements:
         """Take back a member, if it has a place."""
         if member.index not in self.decisions:
             return
-        self._trial.forget(member.request.pod.metadata.uid)
+        self._trial.take_back(member.request.pod.metadata.uid)
         self._refused.clear()
         del self.decisions[member.index]
         for uid in self._brought.pop(member.index):
@@ -182,6 +181,7 @@ class MemberPlacements:
     def _alike_of(self, member: Member, restriction: Restriction) -> Alike | None:
         """Return what the decision shares with the one before, if that was about such a member."""
         if self._allocated or restriction.skipped or restriction.masked:
+            self._latest = None
             return None
         if self._latest != (member.kind, restriction):
             self._latest, self._alike = (member.kind, restriction), Alike()

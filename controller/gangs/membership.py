@@ -203,6 +203,11 @@ class Gangs:
         gang = self._gangs.get(key)
         return tuple(gang.pods.values()) if gang is not None else ()
 
+    def peers(self, pod: Pod) -> Iterable[Pod]:
+        """Return the pods of its group, of one that schedules pod by pod, too."""
+        key = self._keys.get(pod.metadata.uid)
+        return self.members(key) if key is not None else (pod,)
+
     def pod_group(self, pod: Pod) -> PodGroup | None:
         """Return the PodGroup of `scheduling.k8s.io` that the pod states, if it is known."""
         key = self._keys.get(pod.metadata.uid)

@@ -33,6 +33,7 @@ READ: Final[tuple[Kind[Any], ...]] = (
     kinds.RESOURCE_CLAIM_TEMPLATE,
     kinds.RESOURCE_QUOTA,
     kinds.PRIORITY_CLASS,
+    kinds.POD_DISRUPTION_BUDGET,
     *kinds.STORAGE,
     kinds.POD,
     *kinds.WORKLOADS,

@@ -11,4 +11,5 @@ from controller.inventory.quota_headroom import QuotaLine
 from controller.inventory.quota_limits import limits_of
 from controller.inventory.roles import Amounts, consumed_of, totals_of, used_of
 from controller.inventory.selector_budget import Heartbeat, OverBudget, Overrun, Payer, SliceSpent
+from controller.inventory.trials import Trial
 from controller.inventory.vanished import VanishedClaim

@@ -13,7 +13,7 @@ import numpy as np
 from controller.cluster.incremental.changes import Shared, UidTracker
 from controller.inventory.columns import NOWHERE, UNSEEN, DeviceColumns
 from controller.inventory.layouts import Layouts
-from controller.inventory.ledger import Ledger, shared_in
+from controller.inventory.ledger import Ledger, held_by, holdings_of
 from controller.inventory.model import Device, DeviceId, Pool
 from controller.inventory.pools import (
     PoolBook,
@@ -26,14 +26,12 @@ from controller.inventory.pools import (
 )
 from controller.inventory.quotas import QuotaBook
 from controller.inventory.taint_rules import TaintRules, concerns
+from controller.inventory.trials import Trial
 from controller.inventory.usage_columns import UsageColumns
 from controller.inventory.vanished import VanishedClaims
 from controller.inventory.verdicts import Verdicts
-from controller.rules.assembly import FilterAssembly
-from controller.rules.node_filters import NodeFit, ShapeFit
-from controller.rules.plugin import PodRefusal
-from controller.rules.preferences import NodePreferences, PodPreferences
-from hami_dra.api.arrays import Ints, Positions
+from controller.rules.pod_rules import PodRules
+from hami_dra.api.arrays import Positions
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.heldclaims import HeldClaim, InvalidHeldClaims, decode
 from hami_dra.api.names import ADMIN_ACCESS_LABEL, HELD_CLAIMS
@@ -63,14 +61,13 @@ class Inventory:
         self.kubernetes: tuple[int, int] | None = None
         self.namespaces: dict[str, Namespace] = {}
         self._delegated: set[str] = set()
-        self._assembly = FilterAssembly(lambda resource: resource in self._delegated, self.namespaces)
-        self.nodes = self._assembly.nodes
-        self.labels = self._assembly.labels
-        self.pod_names = self._assembly.pod_names
+        self.rules = PodRules(lambda resource: resource in self._delegated, self.namespaces)
+        self.nodes = self.rules.nodes
+        self.labels = self.rules.labels
+        self.pod_names = self.rules.pod_names
         self.usage = Ledger(self._usage_changed)
         self.verdicts = Verdicts(self.devices)
-        self._assembly.set_meter(self.verdicts.meter)
-        self.term_reading = self._assembly.term_reading
+        self.rules.set_meter(self.verdicts.meter)
         self.layouts = Layouts(self.devices, self.nodes)
         self.classes: dict[str, DeviceClass] = {}
         self.problems: dict[str, str] = {}
@@ -80,10 +77,9 @@ class Inventory:
         self.gates = gates
         self._pools = PoolBook(gates)
         self._node_pools = frozenset(node_pools)
-        self._rules = TaintRules()
-        self._pods = self._assembly.pods
-        self.volumes = self._assembly.volumes
-        self._preferences = NodePreferences(self._assembly.state, self._assembly.attraction)
+        self._taint_rules = TaintRules()
+        self._pods = self.rules.pods
+        self.volumes = self.rules.volumes
         self.vanished = VanishedClaims(self.usage, self.quotas, self._pods)
         """Claims that are gone but whose devices are still held."""
         self._claims = UidTracker()
@@ -144,39 +140,6 @@ class Inventory:
         """Return (node, pool, problem) for the pools of `nodes_with_unusable_pools`, by name."""
         return [(self._unusable[key], key, self.problems.get(_pool(key), "")) for key in sorted(self._unusable)]
 
-    def node_fit(self, pod: Pod) -> NodeFit:
-        """Return the fit, devices apart. The pod's own usage does not count against it."""
-        return self._assembly.filters.of(pod, self._pods.placed(pod.metadata.uid))
-
-    def shape_fit(self, pod: Pod) -> ShapeFit | None:
-        """Return the cached fit of the pod's shape. None: it fits nowhere, or is counted already."""
-        return None if self._pods.placed(pod.metadata.uid) is not None else self._assembly.filters.of_shape(pod)
-
-    def held(self, pod: Pod) -> PodRefusal | None:
-        """Return why no node can have the pod until one of its volumes changes, or None."""
-        return self._assembly.volume_verdicts.of(pod, None).held
-
-    def preferences(self, pod: Pod) -> PodPreferences | None:
-        """Return what the pod prefers of nodes; None if nothing. For use at once."""
-        return self._preferences.of(pod, self._pods.placed(pod.metadata.uid))
-
-    def why_unfit(self, pod: Pod, fit: NodeFit, row: int) -> str:
-        """Return why a node does not fit, with plugin, object and figure. `fit`: just returned."""
-        return self._assembly.filters.sentence(pod, self._pods.placed(pod.metadata.uid), fit, row)
-
-    def refuses_by_labels(self, pod: Pod) -> bool:
-        """Return whether a pod that is there may have an anti-affinity to pods with these labels."""
-        return self._assembly.refuses_by_labels(pod)
-
-    def left(self, pod: Pod, resource: str) -> Ints:
-        """Return what the nodes have left; without a total `MOST` less usage. Shape (size,)."""
-        return self._assembly.resources.left(resource, self._pods.placed(pod.metadata.uid))
-
-    def fits_in_any_order(self, pod: Pod, node_name: str) -> bool:
-        """Return whether the node admits the pod in any order of kube-scheduler's binding."""
-        row = self.nodes.index_of(node_name)
-        return row < 0 or self._assembly.holds_in_any_order(pod, row)
-
     def admin_namespaces(self) -> set[str]:
         """Namespaces where claims may ask for admin access."""
         label = ADMIN_ACCESS_LABEL
@@ -191,8 +154,7 @@ class Inventory:
     def set_version(self, major: int, minor: int) -> None:
         """Note the version of Kubernetes where its plugins differ; without it the newest counts."""
         self.kubernetes = major, minor
-        self._assembly.set_version((major, minor))
-        self._preferences.set_version((major, minor))
+        self.rules.set_version((major, minor))
 
     def class_changed(self, old: DeviceClass | None, new: DeviceClass | None) -> None:
         _store(self.classes, old, new)
@@ -203,7 +165,7 @@ class Inventory:
         before = self.namespaces.get(name)
         _store(self.namespaces, old, new)
         if before is None or new is None or before.metadata.labels != new.metadata.labels:
-            self._assembly.namespace_changed(name, before, new)
+            self.rules.namespace_changed(name, before, new)
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
         name = (new or old or Node()).metadata.name
@@ -237,17 +199,17 @@ class Inventory:
             self._hear_held(new, believed=speaks_for_node and not problem)
             if not problem:
                 compiled = compile_slice(new, self.profiles)
-                self._rules.apply(compiled.devices)
+                self._taint_rules.apply(compiled.devices)
                 touched.add(self._pools.put(compiled))
         for key in touched:
             self._repool(key)
 
     def taint_rule_changed(self, old: DeviceTaintRule | None, new: DeviceTaintRule | None) -> None:
-        self._rules.changed(old, new)
+        self._taint_rules.changed(old, new)
         for key in self._pools.pool_keys():
             if concerns(old, *key) or concerns(new, *key):
                 for compiled in self._pools.slices(key):
-                    self._rules.apply(compiled.devices)
+                    self._taint_rules.apply(compiled.devices)
                 self._repool(key)
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
@@ -277,13 +239,13 @@ class Inventory:
     def assume(self, claim_uid: str, allocation: AllocationResult | Mapping[str, Any]) -> None:
         """Count an allocation about to be written, until `forget`, in place of the observed one.
 
-        As `decide` returns it, without shareIDs: shared results have the key `consumedCapacity`.
+        As `decide` returns it, or as an object: then shared devices are those published as such.
         """
-        is_shared: Callable[[DeviceId], bool] = self._is_shared
-        if not isinstance(allocation, AllocationResult):
-            is_shared = shared_in(allocation).__contains__
-            allocation = AllocationResult.from_json(allocation)
-        self.usage.assume(claim_uid, allocation, is_shared)
+        if isinstance(allocation, AllocationResult):
+            holdings = holdings_of(allocation, self._is_shared)
+        else:
+            holdings = held_by(allocation)
+        self.usage.assume({claim_uid: holdings or None})
 
     def forget(self, claim_uid: str) -> None:
         """Forget an assumption: its write was observed, or failed."""
@@ -296,28 +258,18 @@ class Inventory:
     def forget_pod(self, pod_uid: str) -> None:
         self._pods.forget(pod_uid)
 
-    def take_away(self, pod_uid: str, claim_uids: Collection[str]) -> None:
-        """Stop counting a bound pod and what was observed of these claims, as trials do: preemption
-        asks what fits once its victims are gone, moves where a pod would fit if it were not there.
-
-        `claim_uids`: those that would be free; a claim that other pods use, too, keeps its devices.
-        No event may come before `bring_back`.
+    def trial(self) -> Trial:
+        """Return a trial: a context in which some pods are gone, or placed, or devices held. No event
+        may come before its end.
         """
-        self._pods.take_away(pod_uid)
-        for uid in claim_uids:
-            self.usage.set_absent(uid, absent=True)
-
-    def bring_back(self, pod_uid: str, claim_uids: Collection[str]) -> None:
-        """End `take_away`, with the same arguments, after what was assumed meanwhile is forgotten."""
-        for uid in claim_uids:
-            self.usage.set_absent(uid, absent=False)
-        self._pods.bring_back(pod_uid)
+        return Trial(self.usage, self._pods, self.volumes.on_trial)
 
     # -- inside ------------------------------------------------------------------------------------
 
-    def _usage_changed(self, claim_uid: str, devices: set[DeviceId]) -> None:
+    def _usage_changed(self, claim_uids: Collection[str], devices: set[DeviceId]) -> None:
         self.usage_columns.recount(devices)
-        self.quotas.recount(claim_uid)
+        for uid in claim_uids:
+            self.quotas.recount(uid)
 
     def _hear_held(self, slice_: ResourceSlice, *, believed: bool) -> None:
         """Read the node driver's report of claims that are gone."""

@@ -6,7 +6,7 @@ outlives slices: a device that vanishes and comes back is as used as before. Adm
 nothing.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -54,15 +54,16 @@ class Holding(Struct, frozen=True):
 
 class Ledger:
     """Implements `controller.inventory.model.Usage`. Every change returns the devices
-    whose usage may have changed, and reports them to `changed`, with the uid of the claim.
+    whose usage may have changed, and reports them to `changed`, with the uids of the claims.
     """
 
-    def __init__(self, changed: Callable[[str, set[DeviceId]], None] = lambda _uid, _devices: None) -> None:
+    def __init__(
+        self, changed: Callable[[Collection[str], set[DeviceId]], None] = lambda _uids, _devices: None
+    ) -> None:
         self._changed = changed
         self._observed: dict[str, tuple[Holding, ...]] = {}
         self._assumed: dict[str, tuple[Holding, ...]] = {}
         self._uses: dict[DeviceId, DeviceUsage] = {}
-        self._absent: set[str] = set()
 
     # -- Usage -------------------------------------------------------------------------------------
 
@@ -93,56 +94,49 @@ class Ledger:
     def counted(self, claim_uid: str) -> tuple[Holding, ...]:
         """Return the holdings of a claim that count: the assumption if there is one."""
         assumed = self._assumed.get(claim_uid)
-        if assumed is not None:
-            return assumed
-        return self._observed.get(claim_uid, ()) if claim_uid not in self._absent else ()
+        return assumed if assumed is not None else self._observed.get(claim_uid, ())
+
+    def assumed(self, claim_uid: str) -> tuple[Holding, ...] | None:
+        """Return the assumption about a claim; None: there is none."""
+        return self._assumed.get(claim_uid)
 
     # -- changes -----------------------------------------------------------------------------------
 
     def observe(self, claim_uid: str, allocation: AllocationResult | None) -> set[DeviceId]:
         """Record the observed state of a claim; None = it has no allocation, or is gone."""
-        return self._replace(self._observed, claim_uid, holdings_of(allocation))
+        return self._replace(self._observed, {claim_uid: holdings_of(allocation) or None})
 
     def hold(self, key: str, holdings: tuple[Holding, ...]) -> set[DeviceId]:
         """Count holdings without an existing claim, under a key of their own; nothing ends them."""
-        return self._replace(self._observed, key, holdings)
+        return self._replace(self._observed, {key: holdings or None})
 
-    def assume(
-        self, claim_uid: str, allocation: AllocationResult, is_shared: Callable[[DeviceId], bool] = lambda _: False
-    ) -> set[DeviceId]:
-        """Count an assumed allocation. `is_shared`: whether a device may be allocated more than
-        once (`decide` sets no shareIDs).
-        """
-        return self._replace(self._assumed, claim_uid, holdings_of(allocation, is_shared))
+    def assume(self, assumptions: Mapping[str, tuple[Holding, ...] | None]) -> set[DeviceId]:
+        """Count exactly these holdings of the claims, none for `()`, or what was observed again (None)."""
+        return self._replace(self._assumed, assumptions)
 
     def forget(self, claim_uid: str) -> set[DeviceId]:
         """End an assumption: the observed state counts again. Idempotent."""
-        return self._replace(self._assumed, claim_uid, ())
-
-    def set_absent(self, claim_uid: str, *, absent: bool) -> set[DeviceId]:
-        """Stop or resume counting what was observed of a claim. An assumption counts in any case."""
-        before = self.counted(claim_uid)
-        (self._absent.add if absent else self._absent.discard)(claim_uid)
-        return self._recount(claim_uid, before)
+        return self.assume({claim_uid: None})
 
     def _replace(
-        self, where: dict[str, tuple[Holding, ...]], claim_uid: str, fresh: tuple[Holding, ...]
+        self, where: dict[str, tuple[Holding, ...]], fresh: Mapping[str, tuple[Holding, ...] | None]
     ) -> set[DeviceId]:
-        before = self.counted(claim_uid)
-        if fresh:
-            where[claim_uid] = fresh
-        else:
-            where.pop(claim_uid, None)
-        return self._recount(claim_uid, before)
-
-    def _recount(self, claim_uid: str, before: tuple[Holding, ...]) -> set[DeviceId]:
-        after = self.counted(claim_uid)
-        if before == after:
-            return set()
-        self._count(before, -1)
-        self._count(after, +1)
-        devices = {holding.device for holding in (*before, *after)}
-        self._changed(claim_uid, devices)
+        """Replace the holdings of some claims; None: drop them."""
+        changed, devices = list[str](), set[DeviceId]()
+        for uid, holdings in fresh.items():
+            before = self.counted(uid)
+            if holdings is None:
+                where.pop(uid, None)
+            else:
+                where[uid] = holdings
+            after = self.counted(uid)
+            if before != after:
+                self._count(before, -1)
+                self._count(after, +1)
+                devices.update([holding.device for holding in (*before, *after)])
+                changed.append(uid)
+        if changed:
+            self._changed(changed, devices)
         return devices
 
     def _count(self, holdings: Iterable[Holding], sign: int) -> None:
@@ -207,11 +201,13 @@ def _mark(allocation: AllocationResult, result: DeviceRequestAllocationResult) -
     return vendor.mark(parameters, {name: value_of(text) for name, text in result.consumed_capacity.items()})
 
 
-def shared_in(allocation: Mapping[str, Any]) -> set[DeviceId]:
-    """Return the devices of an allocation, as `decide` returns it, that others may be given too."""
-    results = allocation["devices"].get("results") or ()
-    return {
+def held_by(allocation: Mapping[str, Any]) -> tuple[Holding, ...]:
+    """Return the holdings of an allocation as `decide` returns it: without shareIDs, but the results of
+    devices that others may be given too have the key `consumedCapacity`.
+    """
+    shared = {
         DeviceId(result["driver"], result["pool"], result["device"])
-        for result in results
+        for result in allocation["devices"].get("results") or ()
         if "consumedCapacity" in result
     }
+    return holdings_of(AllocationResult.from_json(allocation), shared.__contains__)

@@ -1,143 +1,57 @@
 """All reason codes: for each its words in both languages, and what may help. Pure.
 
-A code says by which check a device or a node is refused first. To add one, write it here and use it
-in its rule: numbers, queueing hints, explanations and the dashboard follow.
+A code says by which check a device or a node is refused first. To add one of a node, write it here
+and use it in its rule: numbers, queueing hints, explanations and the dashboard follow.
 
 | codes | their order |
 |---|---|
-| of devices, HAMi's | `hami_dra.vendors.reasons` |
+| of devices, HAMi's | `hami_dra.vendors.device_codes`, which has their words, too |
 | of nodes, with a plugin | that of kube-scheduler's filter plugins, as listed here (`NUMBERS`) |
 | of nodes, without one | `decide.node_filter` checks these after the plugins |
 """
 
-from functools import partial
 from typing import Final
 
-from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from controller.reasons.changes import ANY, Change
-from hami_dra.api import names
+from hami_dra.vendors import device_codes
+from hami_dra.vendors.device_codes import IN_STATE, CodeWords
 
 _DEVICES: Final = Change.DEVICES_FREED | Change.DEVICES_PUBLISHED | Change.NODE_LABELS
 """Labels of a node decide which slices it reaches."""
 _VOLUMES: Final = Change.VOLUMES | Change.RESOURCES_FREED | Change.NODE_LABELS
 
 
-class ReasonCode(Struct, frozen=True):
+class ReasonCode(CodeWords, frozen=True):
     """What is known of a reason code."""
 
-    words: str
-    """English; `{}` stands for the devices or nodes, `{are}` for their verb, `{state}` for `state`."""
-    chinese: str
-    """Of one device or node."""
     helps: Change = _DEVICES
     """The changes that may make a pod schedulable that was refused for this reason."""
     plugin: str = ""
     """The plugin of kube-scheduler that refuses a node for this reason."""
-    fix: str = ""
-    """What to do, where the words do not suggest it; `{}` stands for a node, `{one}` for one of several."""
-    state: str = ""
-    """The adjective, where the words say no more: `cordoned`."""
-    of_node: bool = False
-    """Whether nodes are refused for it; else devices."""
-
-    @property
-    def english(self) -> str:
-        """The words about one device or node."""
-        return self.about("the node" if self.of_node else "the device", 1)
-
-    def about(self, subject: str, number: int) -> str:
-        """Return the words about `number` of them: `all slots of 2 devices are taken`."""
-        return self.words.format(subject, are="is" if number == 1 else "are", state=self.state)
 
 
-CATALOGUE: Final[dict[str, ReasonCode]] = {}
+CATALOGUE: Final = {code: ReasonCode(**asdict(words)) for code, words in device_codes.WORDS.items()}
 """By code."""
+_QUOTA: Final = device_codes.RESOURCE_QUOTA_NOT_FIT
+CATALOGUE[_QUOTA] = replace(CATALOGUE[_QUOTA], helps=_DEVICES | Change.QUOTA)
 
 
-def _code(
-    code: str,
-    words: str,
-    chinese: str,
-    helps: Change = _DEVICES,
-    plugin: str = "",
-    *,
-    fix: str = "",
-    state: str = "",
-    of_node: bool = False,
+def _of_node(
+    code: str, words: str, chinese: str, helps: Change, plugin: str = "", *, fix: str = "", state: str = ""
 ) -> str:
     """Add a code, and return it."""
-    CATALOGUE[code] = ReasonCode(words, chinese, helps, plugin, fix, state, of_node)
+    CATALOGUE[code] = ReasonCode(words, chinese, fix, state, of_node=True, helps=helps, plugin=plugin)
     return code
 
-
-_of_node: Final = partial(_code, of_node=True)
-
-# --- devices ---------------------------------------------------------------------------------
-
-_code(names.CARD_TYPE_MISMATCH, "not the requested type of device", "不是所要求的设备型号")
-_code(names.CARD_UUID_MISMATCH, "not a device requested by its UUID", "不是按 UUID 要求的设备")
-_code(names.CARD_TIME_SLICING_EXHAUSTED, "all slots of {} are taken", "设备的份数已用完")
-_code(names.CARD_COMPUTE_UNITS_EXHAUSTED, "all cores of {} are promised to others", "设备的算力已用完")
-_code(names.CARD_INSUFFICIENT_MEMORY, "not enough memory left on {}", "设备的剩余显存不足")
-_code(names.CARD_INSUFFICIENT_CORE, "not enough cores left on {}", "设备的剩余算力不足")
-_code(names.CARD_NOT_HEALTH, "{} {are} {state}", "设备不健康", state="not healthy")
-_code(
-    names.CARD_CORDONED,
-    "{} {are} {state}",
-    "设备已停用",
-    state="out of service",
-    fix="Remove the Node's annotation hami.io/device-cordon, or wait",
-)
-_code(names.EXCLUSIVE_CONFLICT, "needs a device of its own, and this one is in use", "要求独占，但设备上已有占用者")
-_code(
-    names.CUSTOM_FILTER_RULE, "the device does not have a capacity that the request names", "设备没有请求所指名的容量"
-)
-_code(
-    names.MODE_NOT_FIT,
-    "{} {are} in another mode, or cut into slices of another size",
-    "设备处于其他模式，或已切成其他大小",
-)
-_code(names.CARD_MIG_INFEASIBLE, "what is cut from {} leaves no room for it", "该设备上已切不出这种规格")
-_code(
-    names.CARD_APP_CLASS_MISMATCH,
-    "the tenants of {} are of another class (online or offline)",
-    "设备上运行着其他类别的任务",
-)
-_code(names.CARD_QOS_MISMATCH, "the tenants of {} have another quality of service", "设备已用于其他 QoS")
-_code(
-    names.RESOURCE_QUOTA_NOT_FIT,
-    "the quota of the namespace leaves no room",
-    "命名空间的配额不足",
-    _DEVICES | Change.QUOTA,
-)
-_code(names.ALLOCATED_CARDS_INSUFFICIENT, "not enough devices fit together", "能一起使用的设备不足")
-
-# --- the devices of a node together ----------------------------------------------------------
-
-_of_node(names.NODE_INSUFFICIENT_DEVICE, "fewer devices of the class than requested", "该类设备少于请求的数量")
-_of_node(
-    names.NUMA_NOT_FIT,
-    "enough devices, but no set of them that the vendor's rules allow",
-    "设备够用，但没有符合厂商规则的组合",
-)
-_of_node(
-    names.TOPOLOGY_NOT_FIT,
-    "enough devices, but no set of them joined by the fast interconnect",
-    "设备够用，但没有由高速互联相连的组合",
-)
-_of_node(
-    names.NODE_HANDLES_EXHAUSTED,
-    "the driver has too few handles left for this many slices",
-    "驱动剩余的句柄不足以提供这么多切片",
-)
 
 # --- nodes, in the order in which kube-scheduler runs its filter plugins ----------------------
 # getDefaultPlugins in pkg/scheduler/apis/config/v1/default_plugins.go
 
 NODE_UNSCHEDULABLE: Final = _of_node(
     "NodeUnschedulable",
-    "{} {are} {state}",
+    IN_STATE,
     "节点已封锁",
     Change.NODE_TAINTS,
     "NodeUnschedulable",
@@ -146,7 +60,7 @@ NODE_UNSCHEDULABLE: Final = _of_node(
 )
 NODE_NOT_READY: Final = _of_node(
     "NodeNotReady",
-    "{} {are} {state}",
+    IN_STATE,
     "节点未就绪",
     Change.NODE_TAINTS,
     "TaintToleration",

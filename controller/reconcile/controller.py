@@ -20,7 +20,6 @@ from controller.gangs import Decide, GangKey
 from controller.inventory import Inventory
 from controller.reconcile.fence import require_fenceable
 from controller.reconcile.observability import Scrape, SideServices, watched
-from controller.reconcile.queueing import Conversion
 from controller.reconcile.runtime import (
     Clock,
     Context,
@@ -41,6 +40,7 @@ from controller.reconcile.runtime import (
     watch_name,
 )
 from controller.reconcile.term import Helper, Term
+from controller.webhook import LegacyConversion
 from hami_dra.api.kinds import Kind
 from hami_dra.api.resource import DeviceTaintRule
 from hami_dra.httpserver import Exposition, serving
@@ -76,7 +76,7 @@ class Controller:
         cluster: Cluster,
         settings: Settings,
         *,
-        conversion: Conversion | None = None,
+        conversion: LegacyConversion | None = None,
         helpers: tuple[Helper, ...] = (),
         clock: Clock | None = None,
         elector_clock: Callable[[], float] = boot_clock,
@@ -113,7 +113,7 @@ class Controller:
         if self.settings.drivers.mode is Mode.EXCLUSIVE:
             require_fenceable(self.settings.drivers, rule_kind)
         informers = self.informers = self._create_informers(rule_kind, version)
-        self._heartbeat.handling, self._heartbeat.term_reading = informers.handling, self.inventory.term_reading
+        self._heartbeat.handling, self._heartbeat.term_reading = informers.handling, self.inventory.rules.term_reading
         for feed in informers.feeds():
             self.metrics.internal_errors.labels(watch_name(feed.kind))
         scrape = self.scrape = Scrape(
@@ -163,6 +163,7 @@ class Controller:
             rule_kind,
             count=self.metrics.internal_error,
             gang_sources=self.settings.scheduling.gang_sources,
+            preempts=self.settings.preempts,
         )
         informers.gangs.set_version(version.major, version.minor)
         return informers

@@ -28,8 +28,8 @@ from controller.reconcile.binding import (
 )
 from controller.reconcile.fence import Fence, Prober, is_fence_rule, remove_rule
 from controller.reconcile.observability import QuotaNotes, UnreadableObjects, VanishedWatch
+from controller.reconcile.preemption import Preemptor
 from controller.reconcile.queueing import (
-    Conversion,
     PodAssessor,
     SelectorBudgets,
     Triggers,
@@ -45,6 +45,7 @@ from controller.reconcile.repair import (
 )
 from controller.reconcile.runtime import Context, DecisionLog, HeldBack, Informers, Mode, Settings
 from controller.reconcile.scheduling_cycle import Acting, Deciding, SchedulingCycle
+from controller.webhook import LegacyConversion
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.protocol import ClusterError
 
@@ -64,7 +65,7 @@ class Term:
         decide: Decide,
         decision_log: DecisionLog,
         held_back: HeldBack,
-        conversion: Conversion | None,
+        conversion: LegacyConversion | None,
         helpers: tuple[Helper, ...],
         may_write: Callable[[], bool],
     ) -> None:
@@ -92,11 +93,17 @@ class Term:
         self._binding_cycle = BindingCycle(
             context, committer, self._gate, waiting, self._triggers, assumed_pods=self._assumed_pods
         )
+        options = _options(context.settings)
+        self._preemptor = (
+            Preemptor(context, options, waiting, self._assumed_pods, self._triggers)
+            if context.settings.preempts
+            else None
+        )
         self._scheduling_cycle = SchedulingCycle(
             context,
             Deciding(
                 decide,
-                _options(context.settings),
+                options,
                 PodAssessor(context, waiting, conversion),
                 SelectorBudgets(context.settings.scheduling.selectors, context.clock.cpu, context.metrics),
                 held_back,
@@ -104,7 +111,7 @@ class Term:
             ),
             waiting,
             self._triggers,
-            Acting(self._binding_cycle, self._gate, self._deallocator, claims, self._fence),
+            Acting(self._binding_cycle, self._gate, self._deallocator, claims, self._fence, self._preemptor),
         )
         context.metrics.queue = self._scheduling_cycle.gangs
 
@@ -134,6 +141,8 @@ class Term:
                     group.create_task(self._held_back.run(self._triggers.evaluate_namespace), name="held back")
                     group.create_task(self._deallocator.run(), name="deallocator")
                     group.create_task(self._external_allocations.run(), name="external allocations")
+                    if self._preemptor is not None:
+                        group.create_task(self._preemptor.evictor.run(), name="evictions")
                 ends.callback(informers.pods.subscribe(self._gate.pod_changed))
                 group.create_task(self._gate.run(), name="gates")
                 group.create_task(self._leaked_claims.run(), name="leaked claims")
@@ -208,6 +217,14 @@ class Term:
             ends.callback(informers.taint_rules.subscribe(self._fence.rule_changed))
             ends.callback(informers.taint_rules.subscribe(triggers.devices_changed))
         VolumeTriggers(self._context, triggers).subscribe(ends)
+        if (preemptor := self._preemptor) is not None:
+            ends.callback(preemptor.stop)
+            ends.callback(informers.nodes.subscribe(preemptor.node_changed))
+            ends.callback(informers.claims.subscribe(preemptor.claim_changed))
+            ends.callback(informers.pods.subscribe(preemptor.pod_changed))
+            if informers.budgets is not None:
+                ends.callback(informers.budgets.subscribe(preemptor.budget_changed))
+            preemptor.start()
         self._fence.on_change(self._scheduling_cycle.fence_changed)
         deallocator.start()
 

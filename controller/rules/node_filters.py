@@ -1,35 +1,32 @@
 """Nodes that fit a pod, devices apart: kube-scheduler's filter plugins, in its order.
 
-Called by `decide` through the inventory. Cordons, taints, node affinity, ports and resources judge
-a node by itself and its pods: their verdicts are kept per shape of pod and updated for nodes that
-changed, or whose pods did. The other plugins (`plugin.FilterPlugin`) keep a column per shape and
-are laid over these. The first plugin that refuses a node decides its code.
+Called by `decide` through the inventory. The verdicts of a `plugin.NodePlugin` are kept per shape of
+pod and updated for nodes that changed, or whose pods did. A `plugin.FilterPlugin` keeps a column per
+shape, which is laid over these. The first plugin that refuses a node decides its code.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from controller.cluster.incremental.changes import ChangeLog
 from controller.cluster.incremental.derived_column import LogReader
 from controller.cluster.nodes.nodes import NodeColumns, Placed
-from controller.reasons import catalogue
 from controller.reasons.catalogue import ABSENT, CODES, NUMBERS
 from controller.rules.filter_state import FilterState
-from controller.rules.node_affinity import affinity_sentence, required_affinity
-from controller.rules.node_ports import HostPorts, NodePorts, host_ports
-from controller.rules.node_resources import NodeResources, Wanted, wanted_by
-from controller.rules.plugin import FilterPlugin, PodFilter, PodRefusal
+from controller.rules.node_ports import host_ports
+from controller.rules.plugin import FilterPlugin, NodePlugin, PodFilter, PodRefusal
 from controller.rules.pod_size import excess_of
-from controller.rules.taint_toleration import taint_sentence
 from hami_dra.api.arrays import Bools, Codes, Positions
 from hami_dra.api.core import Pod
 
 _FEW: Final = 8
 """Up to this many changed nodes are judged one by one."""
+_Asked = tuple[Any, ...]
+"""What each plugin that judges a node by itself reads of a pod, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +103,13 @@ def layered(codes: Codes, filters: Sequence[PodFilter]) -> Codes:
 
 
 class NodeFilters:
-    """`plugins`: those that keep columns of their own."""
+    """The plugins may come in any order: kube-scheduler's is that of their reason codes."""
 
     def __init__(
-        self, state: FilterState, resources: NodeResources, ports: NodePorts, plugins: Sequence[FilterPlugin]
+        self, state: FilterState, node_plugins: Iterable[NodePlugin[Any]], plugins: Iterable[FilterPlugin]
     ) -> None:
-        self._nodes, self._rules, self._shapes = state.nodes, state.rules, state.shapes
-        self._resources = resources
-        self._ports = ports
+        self._nodes, self._shapes = state.nodes, state.shapes
+        self._node_plugins = sorted(node_plugins, key=lambda plugin: NUMBERS[plugin.reasons[0]])
         self._plugins = sorted(plugins, key=lambda plugin: NUMBERS[plugin.code])
 
     def of(self, pod: Pod, own: Placed | None = None) -> NodeFit:
@@ -121,12 +117,12 @@ class NodeFilters:
         if (excess := excess_of(pod)) is not None:
             codes = np.where(self._nodes.present[: self._nodes.size], NUMBERS[excess.code], ABSENT).astype(np.uint8)
             return NodeFit(np.zeros(self._nodes.size, dtype=np.bool_), codes, excess)
-        wanted, ports = wanted_by(pod), host_ports(pod)
+        asked = self._asked(pod)
         filters, refusal = self._filters_of(pod, own)
-        codes = layered(self._base(pod, wanted, ports).codes, () if own is not None else filters)
+        codes = layered(self._base(pod, asked).codes, () if own is not None else filters)
         if own is not None:
             if (row := self._nodes.index_of(own.node)) >= 0:
-                codes[row] = self._judged(pod, wanted, ports, np.array([row], dtype=np.intp), own=own)[0]
+                codes[row] = self._judged(pod, asked, np.array([row], dtype=np.intp), own=own)[0]
             codes = layered(codes, filters)
         if refusal is not None:
             codes[codes == 0] = NUMBERS[refusal.code]
@@ -136,7 +132,7 @@ class NodeFilters:
         """Return the cached fit of a pod that counts nowhere yet; None if it fits no node at all."""
         if excess_of(pod) is not None:
             return None
-        base = self._base(pod, wanted_by(pod), host_ports(pod))
+        base = self._base(pod, self._asked(pod))
         filters, refusal = self._filters_of(pod, None)
         if refusal is not None:
             return None
@@ -145,6 +141,19 @@ class NodeFilters:
         fit = self._shapes.of(pod, "layered", (base, filters), lambda: LayeredFit(base, filters))
         fit.refresh()
         return fit
+
+    def follow(self, pod: Pod) -> Callable[[], ShapeFit] | None:
+        """Return a function that returns the fit of pods of this shape, current, while nothing but such
+        pods comes or goes; None where more than `_base` has a say then.
+        """
+        affinity, spec, asked = pod.spec.affinity, pod.spec, self._asked(pod)
+        relates = affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
+        if relates or spec.topology_spread_constraints or spec.volumes or host_ports(pod) or excess_of(pod) is not None:
+            return None
+        if self._filters_of(pod, None) != ((), None):
+            return None
+        kept = self._base(pod, asked)
+        return lambda: self._current(kept, pod, asked)
 
     def holds_in_any_order(self, pod: Pod, row: int, own: Placed | None, unbound: tuple[Placed, ...]) -> bool:
         """Return whether the node admits the pod regardless of which `unbound` pods are bound before it."""
@@ -161,16 +170,8 @@ class NodeFilters:
         for each in fit.filters:
             if each.number == code:
                 return each.sentence(pod, row)
-        node = self._nodes.node(row)
-        match CODES[code]:
-            case catalogue.NODE_AFFINITY:
-                return affinity_sentence(pod, node)
-            case catalogue.NODE_PORTS:
-                return self._ports.sentence(pod, row, own)
-            case catalogue.NODE_RESOURCES:
-                return self._resources.sentence(pod, row, own)
-            case _:
-                return taint_sentence(pod.spec.tolerations, node)
+        plugin = next(each for each in self._node_plugins if CODES[code] in each.reasons)
+        return plugin.sentence(pod, row, own)
 
     def _filters_of(self, pod: Pod, own: Placed | None) -> tuple[tuple[PodFilter, ...], PodRefusal | None]:
         """Return the filters that have something to say about the pod, current, and the first
@@ -186,22 +187,24 @@ class NodeFilters:
                 filters.append(found)
         return tuple(filters), None
 
-    def _base(self, pod: Pod, wanted: Wanted, ports: HostPorts) -> ShapeFit:
+    def _base(self, pod: Pod, asked: _Asked) -> NodeByNodeFit:
         """Return the verdicts of the plugins that judge a node by itself, for a pod that counts nowhere yet."""
-        nodes, spec = self._nodes, pod.spec
-        selector = tuple(sorted(spec.node_selector.items())) if spec.node_selector else ()
-        key = spec.tolerations, selector, required_affinity(pod), wanted, self._resources.delegated_of(wanted), ports
-        kept = self._shapes.of(pod, "node by node", key, lambda: NodeByNodeFit(nodes))
+        kept = self._shapes.of(pod, "node by node", asked, lambda: NodeByNodeFit(self._nodes))
+        return self._current(kept, pod, asked)
+
+    def _current(self, kept: NodeByNodeFit, pod: Pod, asked: _Asked) -> NodeByNodeFit:
+        """Return verdicts on such a pod after bringing them up to date."""
+        nodes = self._nodes
         changes, loads = kept.readers
         if not (changes.is_current and loads.is_current):
             changed, loaded = changes.entries(), loads.entries()
             if changed is None or loaded is None or len(kept.codes) != nodes.size:
-                kept.renew(self._judged(pod, wanted, ports, np.arange(nodes.size)))
+                kept.renew(self._judged(pod, asked, np.arange(nodes.size)))
             elif len(few := {*changed, *loaded}) <= _FEW:
-                self._update(kept, pod, wanted, ports, few)
+                self._update(kept, pod, asked, few)
             else:
                 rows = np.array([*few], dtype=np.intp)
-                codes = self._judged(pod, wanted, ports, rows)
+                codes = self._judged(pod, asked, rows)
                 different = rows[codes != kept.codes[rows]]
                 kept.codes[rows] = codes
                 kept.note(different)
@@ -209,31 +212,27 @@ class NodeFilters:
             loads.done()
         return kept
 
-    def _update(self, kept: ShapeFit, pod: Pod, wanted: Wanted, ports: HostPorts, rows: AbstractSet[int]) -> None:
-        """Judge few nodes again: as `_judged`, without numpy, whose overhead is ten times the work."""
-        taints = self._rules.taint_codes(pod)
-        admitted = self._rules.admitted(pod) if pod.spec.node_selector or pod.spec.affinity is not None else None
-        taken = self._ports.taken(ports, np.arange(self._nodes.size)) if ports else None
+    def _asked(self, pod: Pod) -> _Asked:
+        return tuple([plugin.asked(pod) for plugin in self._node_plugins])
+
+    def _update(self, kept: ShapeFit, pod: Pod, asked: _Asked, rows: AbstractSet[int]) -> None:
+        """Judge few nodes again: as `_judged`, row by row."""
+        judges = [
+            plugin.judge(pod, each) for plugin, each in zip(self._node_plugins, asked, strict=True) if each is not None
+        ]
         for row in rows:
-            code = taints.item(row)
-            if code == 0 and admitted is not None and not admitted[row]:
-                code = NUMBERS[catalogue.NODE_AFFINITY]
-            if code == 0 and taken is not None and taken[row]:
-                code = NUMBERS[catalogue.NODE_PORTS]
-            if code == 0 and self._resources.lacks(wanted, row):
-                code = NUMBERS[catalogue.NODE_RESOURCES]
+            code = 0
+            for judge in judges:
+                if (code := judge(row)) != 0:
+                    break
             if code != kept.codes.item(row):
                 kept.codes[row] = code
                 kept.changes.add(row)
 
-    def _judged(
-        self, pod: Pod, wanted: Wanted, ports: HostPorts, rows: Positions, *, own: Placed | None = None
-    ) -> Codes:
+    def _judged(self, pod: Pod, asked: _Asked, rows: Positions, *, own: Placed | None = None) -> Codes:
         """Return the first failing reason of each row. `own`: subtracted from the usage."""
-        codes: Codes = self._rules.taint_codes(pod)[rows].astype(np.uint8)
-        if pod.spec.node_selector or pod.spec.affinity is not None:
-            codes[(codes == 0) & ~self._rules.admitted(pod)[rows]] = NUMBERS[catalogue.NODE_AFFINITY]
-        if ports:
-            codes[(codes == 0) & self._ports.taken(ports, rows, own)] = NUMBERS[catalogue.NODE_PORTS]
-        codes[(codes == 0) & self._resources.lacking(wanted, rows, own)] = NUMBERS[catalogue.NODE_RESOURCES]
+        codes: Codes = np.zeros(len(rows), dtype=np.uint8)
+        for plugin, each in zip(self._node_plugins, asked, strict=True):
+            if each is not None:
+                np.copyto(codes, plugin.codes(pod, each, rows, own), where=codes == 0, casting="unsafe")
         return codes

@@ -10,7 +10,9 @@ import numpy as np
 
 from controller.cluster.nodes.nodes import NodeColumns, Placed
 from controller.cluster.pods.pod_names import PodNames
-from hami_dra.api.arrays import Bools, Positions
+from controller.reasons.catalogue import NODE_PORTS, NUMBERS
+from controller.rules.plugin import NodePlugin
+from hami_dra.api.arrays import Bools, Codes, Positions
 from hami_dra.api.core import Container, Pod
 
 _EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 (what pods write, nothing binds to it here)
@@ -59,13 +61,15 @@ def host_ports(pod: Pod) -> HostPorts:
     return tuple(found)
 
 
-class NodePorts:
+class NodePorts(NodePlugin[HostPorts]):
     """The host ports in use, by port and node. A pod may have thousands of ports: what a question
     costs does not depend on how many others the users of a port have.
     """
 
+    reasons = (NODE_PORTS,)
+
     def __init__(self, nodes: NodeColumns, pod_names: PodNames) -> None:
-        self._nodes = nodes
+        super().__init__(nodes)
         self._pod_names = pod_names
         self._users: dict[HostPort, dict[str, dict[str, Placed]]] = {}
         """Entry of a port → node → uid → pod."""
@@ -86,8 +90,14 @@ class NodePorts:
                 if not by_node:
                     self._users.pop(entry, None)
 
-    def taken(self, wanted: HostPorts, rows: Positions, own: Placed | None = None) -> Bools:
-        """Return whether one of the ports is taken, for each of `rows`. Shape (len(rows),)."""
+    def asked(self, pod: Pod) -> HostPorts | None:
+        return host_ports(pod) or None
+
+    def codes(self, pod: Pod, asked: HostPorts, rows: Positions, own: Placed | None) -> Codes:  # noqa: ARG002 (of the contract)
+        return np.where(self._taken(asked, own)[rows], NUMBERS[NODE_PORTS], 0)
+
+    def _taken(self, wanted: HostPorts, own: Placed | None = None) -> Bools:
+        """Return whether one of the ports is taken. Shape (nodes.size,)."""
         rivals = dict.fromkeys(rival for port in wanted for rival in port.rivals)
         users = [by_node for rival in rivals if (by_node := self._users.get(rival)) is not None]
         taken: Bools = np.zeros(self._nodes.size, dtype=np.bool_)
@@ -98,9 +108,9 @@ class NodePorts:
         if own is not None and (row := self._nodes.index_of(own.node)) >= 0:
             there = [each for by_node in users for each in by_node.get(own.node, {}).values()]
             taken[row] = any(each is not own for each in there)
-        return taken[rows]
+        return taken
 
-    def sentence(self, pod: Pod, row: int, own: Placed | None = None) -> str:
+    def sentence(self, pod: Pod, row: int, own: Placed | None) -> str:
         name = self._nodes.names[row]
         for port in host_ports(pod):
             user = self._user(port, name, own)

@@ -1,21 +1,34 @@
-"""Columns of what a node says by itself to pods: its taints, and the labels that they select."""
+"""What a node says by itself to pods, by its taints and by the labels that they select: columns, and
+the plugins that read them.
+"""
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 
 from controller.cluster.nodes.node_column import NodeColumn
 from controller.cluster.nodes.node_labels import NodeLabels
-from controller.cluster.nodes.nodes import NodeColumns
+from controller.cluster.nodes.nodes import NodeColumns, Placed
 from controller.cluster.pods.pod_shapes import PodShapes
-from controller.reasons.catalogue import ABSENT
-from controller.rules.node_affinity import admits, pinned_names, required_affinity
-from controller.rules.taint_toleration import by_taints, taint_number, tolerates_own_taints
-from hami_dra.api.arrays import Bools, Ints
-from hami_dra.api.core import Pod
+from controller.reasons.catalogue import (
+    ABSENT,
+    NODE_AFFINITY,
+    NODE_NOT_READY,
+    NODE_TAINTED,
+    NODE_UNSCHEDULABLE,
+    NUMBERS,
+)
+from controller.rules.node_affinity import admits, affinity_sentence, pinned_names, required_affinity
+from controller.rules.plugin import Asked, NodePlugin
+from controller.rules.taint_toleration import Tolerations, by_taints, taint_number, taint_sentence, tolerates_own_taints
+from hami_dra.api.arrays import Bools, Codes, Ints, Positions
+from hami_dra.api.core import NodeSelector, Pod
 
 _FEW: Final = 16
 """Names of nodes, up to which each is tested by itself."""
+_Selected = tuple[tuple[tuple[str, str], ...], NodeSelector | None]
+"""Node selector, by name, and required affinity."""
 
 
 class NodeRules:
@@ -88,3 +101,41 @@ class NodeRules:
             if row >= 0:
                 mask[row] = admits(pod, self._nodes.node(row))
         return mask
+
+
+class _ByRules(NodePlugin[Asked]):
+    def __init__(self, nodes: NodeColumns, rules: NodeRules) -> None:
+        super().__init__(nodes)
+        self._rules = rules
+
+
+class TaintToleration(_ByRules[Tolerations]):
+    """With kube-scheduler's NodeUnschedulable, as a cordon is a taint, too."""
+
+    reasons = NODE_UNSCHEDULABLE, NODE_NOT_READY, NODE_TAINTED
+
+    def asked(self, pod: Pod) -> Tolerations:
+        return pod.spec.tolerations
+
+    def codes(self, pod: Pod, asked: Tolerations, rows: Positions, own: Placed | None) -> Ints:  # noqa: ARG002 (of the contract)
+        return self._rules.taint_codes(pod)[rows]
+
+    def judge(self, pod: Pod, asked: Tolerations) -> Callable[[int], int]:  # noqa: ARG002 (of the contract)
+        return self._rules.taint_codes(pod).item
+
+    def sentence(self, pod: Pod, row: int, own: Placed | None) -> str:  # noqa: ARG002 (of the contract)
+        return taint_sentence(pod.spec.tolerations, self._nodes.node(row))
+
+
+class NodeAffinity(_ByRules[_Selected]):
+    reasons = (NODE_AFFINITY,)
+
+    def asked(self, pod: Pod) -> _Selected | None:
+        selector, required = pod.spec.node_selector, required_affinity(pod)
+        return (tuple(sorted(selector.items())), required) if selector or required is not None else None
+
+    def codes(self, pod: Pod, asked: _Selected, rows: Positions, own: Placed | None) -> Codes:  # noqa: ARG002 (of the contract)
+        return np.where(self._rules.admitted(pod)[rows], 0, NUMBERS[NODE_AFFINITY])
+
+    def sentence(self, pod: Pod, row: int, own: Placed | None) -> str:  # noqa: ARG002 (of the contract)
+        return affinity_sentence(pod, self._nodes.node(row))

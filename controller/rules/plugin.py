@@ -1,22 +1,25 @@
 """What a filter plugin is: asked about a pod, it says which nodes it refuses, or that it refuses
 the pod as a whole.
 
-`node_filters` runs the plugins in kube-scheduler's order. Plugins that judge a node by itself and
-the pods on it (taints, node affinity, ports, resources) are functions that it calls for the nodes
-that changed. All others are a `FilterPlugin`: their verdict on a node depends on more than that
-node, so each keeps a `PodFilter` per shape of pod.
+`node_filters` runs the plugins in kube-scheduler's order. A `NodePlugin` judges a node by itself and
+the pods on it (taints, node affinity, ports, resources): again where a node changed.
+All others are a `FilterPlugin`: their verdict on a node depends on more than that node, so each
+keeps a `PodFilter` per shape of pod.
 """
 
 from abc import ABC, abstractmethod
-from typing import Protocol
+from collections.abc import Callable, Hashable
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 from msgspec import Struct
 
-from controller.cluster.nodes.nodes import Placed
+from controller.cluster.nodes.nodes import NodeColumns, Placed
 from controller.reasons.catalogue import NUMBERS
-from hami_dra.api.arrays import Bools
+from hami_dra.api.arrays import Bools, Codes, Ints, Positions
 from hami_dra.api.core import Pod
+
+Asked = TypeVar("Asked", bound=Hashable)
 
 
 class PodRefusal(Struct, frozen=True):
@@ -26,6 +29,32 @@ class PodRefusal(Struct, frozen=True):
     """A reason code of `catalogue.PLUGINS`: it decides which changes may help (queueing hints)."""
     sentence: str
     """Names the object: `PersistentVolumeClaim default/data does not exist`."""
+
+
+class NodePlugin(ABC, Generic[Asked]):
+    """`Asked`: all that it reads of a pod. Codes are numbers of `catalogue.CODES`, 0: not refused."""
+
+    reasons: ClassVar[tuple[str, ...]]
+    """Its reason codes. Their place in `catalogue.NUMBERS` is that of the plugin in kube-scheduler's order."""
+
+    def __init__(self, nodes: NodeColumns) -> None:
+        self._nodes = nodes
+
+    @abstractmethod
+    def asked(self, pod: Pod) -> Asked | None:
+        """Return None if the plugin refuses the pod no node."""
+
+    @abstractmethod
+    def codes(self, pod: Pod, asked: Asked, rows: Positions, own: Placed | None) -> Ints | Codes:
+        """Shape (len(rows),). `own`: where the pod counts already; it does not count against itself."""
+
+    def judge(self, pod: Pod, asked: Asked) -> Callable[[int], int]:
+        """Return what gives the code of one row, for a pod that counts nowhere yet."""
+        return self.codes(pod, asked, np.arange(self._nodes.size), None).item
+
+    @abstractmethod
+    def sentence(self, pod: Pod, row: int, own: Placed | None) -> str:
+        """Return why the plugin refuses this node, with object and figure."""
 
 
 class PodFilter(ABC):

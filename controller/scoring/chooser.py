@@ -105,7 +105,7 @@ class PolicyChooser:
         """
         devices = [self._columns.device(row) for row in rows.tolist()]
         policy = self._policies.for_claim(request.claim_key)
-        if policy.follows_node or request.match_attributes:
+        if self.reads_more_than_states(request):
             return self._ordered(request, devices, self._columns.cards(rows), ask(rows))
         key = request.shape, policy.keys, policy.weights, self._columns.states(rows).tobytes()
         order, scores = self._inventory.derived(_Orders, _Orders).get(
@@ -113,6 +113,10 @@ class PolicyChooser:
         )
         self._note(request, devices, scores)
         return [devices[position] for position in order]
+
+    def reads_more_than_states(self, request: ResolvedRequest) -> bool:
+        """Return whether cards in equal states on different nodes may differ in their order."""
+        return self._policies.for_claim(request.claim_key).follows_node or bool(request.match_attributes)
 
     def _ordered(
         self,

@@ -91,7 +91,9 @@ class _FairShare:
         self._after = after_placement(inventory, policies.packing, wanted)
         grid = card_grid_of(inventory)
         requests = pod_requests(pod)
-        cpu, memory = (UsableCapacity(nodes.offers(each), inventory.left(pod, each)) for each in ("cpu", "memory"))
+        cpu, memory = (
+            UsableCapacity(nodes.offers(each), inventory.rules.left(pod, each)) for each in ("cpu", "memory")
+        )
         before = CardTotals(
             grid.cards[: nodes.size], grid.node_free[: nodes.size], grid.node_partial[: nodes.size], cpu, memory
         )

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from controller.settings.common import ManageProfile, Mode, OptionalSource, SchedulerNames
 from hami_dra.api import names
-from hami_dra.api.flags import ON_OFF, SCHEDULER_NAME, Option, one_of_two
+from hami_dra.api.flags import ON_OFF, SCHEDULER_NAME, Option, duration, one_of_two
 
 DEFAULT_SCHEDULER: Final = frozenset({"default-scheduler"})
 GANGS_OF: Final = Option("Also treat these groups of pods as gangs; may be repeated.")
@@ -68,6 +68,45 @@ class PresentPolicies(PolicyOptions, frozen=True):
         tuple[str, ...],
         Option("The controller's --default, for vendors' annotations; may be repeated.", metavar="NAME=VALUE"),
     ] = ()
+
+
+class PreemptionOptions(Struct, frozen=True, kw_only=True):
+    """How pods of higher priority preempt others."""
+
+    preemption_pdb: Annotated[
+        bool,
+        Option(
+            "PodDisruptionBudgets in preemption: respect, or best-effort, which exceeds one where nothing else helps, as "
+            "kube-scheduler does.",
+            one_of_two("best-effort", "respect"),
+        ),
+    ] = False
+    """True: they are exceeded where nothing else helps."""
+
+
+class ControllerPreemption(PreemptionOptions, frozen=True, kw_only=True):
+    """Whether the controller evicts, and how many pods. It needs more permissions then (manifests/optional/preemption.yaml)."""
+
+    preemption: Annotated[
+        bool,
+        Option(
+            "Preemption for pods that find no devices: devices evicts pods of lower priority where that makes room; off "
+            "evicts none.",
+            one_of_two("devices", "off"),
+        ),
+    ] = False
+    preemption_delay: Annotated[
+        float,
+        Option(
+            "How long no pod is evicted for one that found no devices, so that an autoscaler may act first; its annotation "
+            "hami.io/preemption-delay goes before.",
+            duration(least=0),
+        ),
+    ] = 0.0
+    preemption_victims_most: int = 8
+    """Victims of one pod; of a gang as many as it has devices, if that is more."""
+    evictions_per_minute: int = 60
+    """Of all units together. One that needs more at once waits for a minute without evictions."""
 
 
 class SchedulerOptions(Struct, frozen=True, kw_only=True):

@@ -19,6 +19,6 @@ from controller.webhook.files import convert_documents
 from controller.webhook.installation import ADVICE_WEBHOOK, CONVERT_WEBHOOK, Installation, manifests
 from controller.webhook.memory_webhook import memory_webhook
 from controller.webhook.notices import Served
-from controller.webhook.templates import TemplateCollector
+from controller.webhook.templates import TemplateCollector, is_same_request
 from controller.webhook.unconverted import bypassed, unconverted_namespace
 from controller.webhook.workloads import metadata_notices, object_notices

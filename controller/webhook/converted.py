@@ -1,18 +1,14 @@
-"""Facts about pods that were converted, or should have been, for the controller.
-
-Implements `controller.reconcile.queueing.pod_assessment.Conversion`; created by the program that
-starts the controller. Pure.
+"""Facts about pods that were converted, or should have been, for the controller. Created by the
+program that starts it. Pure.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 from controller.webhook import unconverted
 from controller.webhook.request import claim, decode, is_claim_name, plugin_resources, template
-from controller.webhook.templates import is_same_request
 from hami_dra.api import names
 from hami_dra.api.core import Pod
-from hami_dra.api.resource import ResourceClaim, ResourceClaimTemplate
 from hami_dra.vendors.legacy import LegacyVendor
 from hami_dra.vendors.registry import LEGACY_VENDORS
 
@@ -46,9 +42,9 @@ class LegacyConversion:
                 return claim(made, entry.resource_claim_name, pod, entry.name)
         return None
 
-    def is_same_request(self, body: Mapping[str, Any], stored: ResourceClaim | ResourceClaimTemplate) -> bool:
-        return is_same_request(body, stored)
-
     def bypassed(self, pod: Pod, offered: Collection[str]) -> str | None:
+        """Return what to do about a pod that should have been converted but was not, or None.
+        `offered`: extended resources that device plugins offer on some node.
+        """
         parts = unconverted.bypassed(pod, native=self._native, offered=offered, vendors=self._vendors)
         return ". ".join(parts) if parts else None

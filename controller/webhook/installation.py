@@ -43,6 +43,8 @@ class Installation(Struct, frozen=True):
     """Label selectors as kubectl writes them (`gpu=hami,tier in (a,b)`): convert only such pods, in such namespaces."""
     own_certificate: bool = True
     """The webhook issues its own certificates and keeps them in a Secret and a configuration for them."""
+    preemption: Literal["", "respect", "best-effort"] = ""
+    """Whether the controller evicts pods (--preemption=devices), and how (--preemption-pdb)."""
     refuse_over_quota: bool = False
     """The webhook refuses pods that can never fit a quota, and therefore reads quotas."""
     probe_image: str = names.PROBE_IMAGE
@@ -52,6 +54,8 @@ class Installation(Struct, frozen=True):
         """Return the files of manifests/optional/ that belong to the installation."""
         chosen = {
             "native.yaml": self.mode == "native",
+            "preemption.yaml": self.mode == "exclusive" and bool(self.preemption),
+            "preemption-best-effort.yaml": self.mode == "exclusive" and self.preemption == "best-effort",
             "quota-refusals.yaml": self.webhook and self.refuse_over_quota,
         }
         return tuple(name for name, wanted in chosen.items() if wanted)

@@ -29,7 +29,7 @@ from aiohttp import web
 
 from controller.dashboard.access import OpenAccess
 from controller.dashboard.app import dashboard_app
-from controller.dashboard.source import InformerSource
+from controller.dashboard.source import Source
 from controller.reconcile.controller import Controller
 from controller.reconcile.runtime import Informers, LoopClock
 from controller.reconcile.runtime.settings import DriverSettings, Settings
@@ -115,7 +115,7 @@ async def size_of(client: Process, address: str) -> int:
 
 
 async def measured(made: Controller) -> None:
-    runner = web.AppRunner(dashboard_app(InformerSource(made), OpenAccess()), access_log=None)
+    runner = web.AppRunner(dashboard_app(Source(made), OpenAccess()), access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     root = f"http://127.0.0.1:{runner.addresses[0][1]}"

@@ -90,10 +90,10 @@ class Cluster:
         fresh = iter(range(10**9))
         return {
             "node scores, after a claim": (self._claim, lambda: inventory.nodes.score),
-            "node fit, after a pod": (self._pod, lambda: inventory.node_fit(self._plain)),
-            "node fit, after a node's labels": (self._relabel, lambda: inventory.node_fit(self._plain)),
-            "node fit of a DaemonSet pod": (self._pod, lambda: inventory.node_fit(self._daemon)),
-            "node fit with zones, after a pod": (self._pod, lambda: inventory.node_fit(self._spread)),
+            "node fit, after a pod": (self._pod, lambda: inventory.rules.node_fit(self._plain)),
+            "node fit, after a node's labels": (self._relabel, lambda: inventory.rules.node_fit(self._plain)),
+            "node fit of a DaemonSet pod": (self._pod, lambda: inventory.rules.node_fit(self._daemon)),
+            "node fit with zones, after a pod": (self._pod, lambda: inventory.rules.node_fit(self._spread)),
             "selected devices, after a slice": (self._republish, lambda: inventory.verdicts.matching(same)),
             "selected devices, new expression": (
                 self._pod,

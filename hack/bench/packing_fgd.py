@@ -233,7 +233,7 @@ class FgdRanker:
             lambda: FgdAfter(inventory, self._grid, policies.packing, wanted, ground=self.ground, cpu=cpu),
         )
         after.refresh()
-        return _Fgd(after, best_fit(after.free, inventory.left(pod, "cpu") - cpu))
+        return _Fgd(after, best_fit(after.free, inventory.rules.left(pod, "cpu") - cpu))
 
 
 class _Fgd:

@@ -32,7 +32,7 @@ from hack.controlplane.build import BuildError, cache_folder
 HERE: Final = Path(__file__).resolve().parent
 _IN_C: Final = frozenset({"nvcdi"})
 """Oracles with parts in C, which need a C compiler."""
-_VERSIONED: Final = {"nodefit": ("1.37.1", "1.36.4")}
+_VERSIONED: Final = {"nodefit": ("1.37.1", "1.36.4"), "preempt": ("1.37.1",)}
 """Folder → the Kubernetes versions it is built from; its oracles are called FOLDER-VERSION."""
 
 

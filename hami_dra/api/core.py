@@ -190,6 +190,8 @@ class ContainerStatus(Struct, frozen=True):
 
 class PodStatus(Struct, frozen=True):
     phase: str = ""
+    start_time: str | None = None
+    """When the kubelet took it; None: it has not yet."""
     pod_ip: str = msgspec.field(default="", name="podIP")
     conditions: tuple[Condition, ...] = ()
     nominated_node_name: str = ""

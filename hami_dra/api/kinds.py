@@ -5,10 +5,11 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from hami_dra.api import core, podgroups, resource, storage, workloads
+from hami_dra.api import core, podgroups, policy, resource, storage, workloads
 from hami_dra.api.meta import Object
 from hami_dra.api.opaque import settle_claim, settle_class, settle_template
 from hami_dra.api.oversized import (
+    reduce_budget,
     reduce_claim,
     reduce_other,
     reduce_pod,
@@ -109,6 +110,10 @@ SERVICE_ACCOUNT = _of_metadata("ServiceAccount", "", "serviceaccounts")
 SERVICE = _of_metadata("Service", "", "services")
 _SCHEDULING = "scheduling.k8s.io"
 PRIORITY_CLASS = Kind("PriorityClass", _SCHEDULING, "v1", "priorityclasses", False, core.PriorityClass)
+POD_DISRUPTION_BUDGET = Kind(
+    "PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets", True,
+    policy.PodDisruptionBudget, None, reduce_budget, MOST_SMALL_WEIGHT,
+)  # fmt: skip
 LEASE = Kind("Lease", "coordination.k8s.io", "v1", "leases", True, core.Lease)
 EVENT = _of_metadata("Event", "events.k8s.io", "events")
 _DRA = "resource.k8s.io"

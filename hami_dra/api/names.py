@@ -104,6 +104,14 @@ ATTR_CLUSTER: Final = "clusterUUID"
 ATTR_CLIQUE: Final = "cliqueID"
 """In the driver's domain: the partition of that NVLink domain, a number."""
 
+# --- annotations of pods about preemption ---------------------------------------------------------
+PREEMPTIBLE: Final = "hami.io/preemptible"
+"""Annotation on a pod; "false": it is never evicted to make room."""
+MIN_RUNTIME: Final = "hami.io/min-runtime"
+"""Annotation on a pod: how long it runs at least before it may be evicted to make room (`90s`, `2h`)."""
+PREEMPTION_DELAY: Final = "hami.io/preemption-delay"
+"""Annotation on a pod: how long no pod is evicted for it, so that an autoscaler may act first (`90s`, `2h`)."""
+
 # --- annotations of Kubernetes' volumes -----------------------------------------------------------
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 """On a PersistentVolumeClaim: its binding to `spec.volumeName` is complete."""
@@ -151,6 +159,9 @@ ANNOTATIONS: Final[Mapping[str, Read]] = {
     KUEUE_PREFERRED_TOPOLOGY: Read.TENANT | Read.DECISION | Read.GANG,
     LEADER_WORKER_SIZE: Read.TENANT | Read.DECISION | Read.GANG,
     VOLCANO_GROUP: Read.TENANT | Read.DECISION | Read.GANG,
+    PREEMPTIBLE: Read.TENANT | Read.USER | Read.DECISION,
+    MIN_RUNTIME: Read.TENANT | Read.USER | Read.DECISION,
+    PREEMPTION_DELAY: Read.TENANT | Read.USER | Read.DECISION,
     CONVERTED_REQUEST: Read.TENANT | Read.DECISION,
     BIND_COMPLETED: Read.TENANT | Read.DECISION,
     SELECTED_NODE: Read.TENANT | Read.DECISION,
@@ -270,28 +281,3 @@ ATTR_NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
 CAP_MEMORY: Final = "memory"
 CAP_CORES: Final = "cores"
 CAP_SHARES: Final = "shares"
-
-# --- HAMi's reason codes (pkg/device/common/common.go) --------------------------------------------
-CARD_TYPE_MISMATCH: Final = "CardTypeMismatch"
-CARD_UUID_MISMATCH: Final = "CardUuidMismatch"
-CARD_TIME_SLICING_EXHAUSTED: Final = "CardTimeSlicingExhausted"
-CARD_COMPUTE_UNITS_EXHAUSTED: Final = "CardComputeUnitsExhausted"
-CARD_INSUFFICIENT_MEMORY: Final = "CardInsufficientMemory"
-CARD_INSUFFICIENT_CORE: Final = "CardInsufficientCore"
-CARD_NOT_HEALTH: Final = "CardNotHealth"
-CARD_CORDONED: Final = "CardCordoned"
-NUMA_NOT_FIT: Final = "NumaNotFit"
-EXCLUSIVE_CONFLICT: Final = "ExclusiveDeviceAllocateConflict"
-CUSTOM_FILTER_RULE: Final = "CardNotFoundCustomFilterRule"
-NODE_INSUFFICIENT_DEVICE: Final = "NodeInsufficientDevice"
-ALLOCATED_CARDS_INSUFFICIENT: Final = "AllocatedCardsInsufficientRequest"
-RESOURCE_QUOTA_NOT_FIT: Final = "ResourceQuotaNotFit"
-TOPOLOGY_NOT_FIT: Final = "TopologyNotFit"
-MODE_NOT_FIT: Final = "ModeNotFit"
-CARD_MIG_INFEASIBLE: Final = "CardMigTopologyInfeasible"
-"""HAMi's code for a partition that does not fit next to the card's other partitions."""
-CARD_APP_CLASS_MISMATCH: Final = "CardAppClassMismatch"
-CARD_QOS_MISMATCH: Final = "CardQosPolicyMismatch"
-# Our own code, for a check that HAMi does not make:
-NODE_HANDLES_EXHAUSTED: Final = "NodeHandlesExhausted"
-"""The node's driver has no handles left for the partitions of one more card."""

@@ -8,6 +8,7 @@ done where objects are decoded. Afterwards it is small, whatever it was, and say
   requests (rounded up where containers run one after another): a node is not filled twice.
 - A claim keeps its devices and who may use them: no device is given twice.
 - A PersistentVolumeClaim keeps its volume, and no selector.
+- A PodDisruptionBudget protects all pods of its namespace.
 
 All texts that are kept are as long as Kubernetes' own names at most. A longer one is none that an
 object can have.
@@ -32,7 +33,7 @@ from hami_dra.api.core import (
     ResourceQuotaSpec,
     ResourceRequirements,
 )
-from hami_dra.api.meta import Object, ObjectMeta
+from hami_dra.api.meta import LabelSelector, Object, ObjectMeta
 from hami_dra.api.podgroups import (
     GangSchedulingPolicy,
     MinMemberPodGroup,
@@ -40,6 +41,7 @@ from hami_dra.api.podgroups import (
     PodGroupSchedulingPolicy,
     PodGroupSpec,
 )
+from hami_dra.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.api.resource import (
     AllocationResult,
@@ -84,6 +86,7 @@ def reduce_pod(pod: Pod, problem: str) -> None:
     special = status.extended_resource_claim_status
     seen = PodStatus(
         phase=_text(status.phase),
+        start_time=_text(status.start_time or "") or None,
         conditions=tuple([each for each in _short(status.conditions) if each.type in _CONDITIONS]),
         nominated_node_name=_text(status.nominated_node_name),
         resource_claim_statuses=_short(status.resource_claim_statuses),
@@ -194,6 +197,13 @@ def reduce_quota(quota: ResourceQuota, problem: str) -> None:  # noqa: ARG001 (n
 
 def reduce_other(item: Namespace | MinMemberPodGroup, problem: str) -> None:  # noqa: ARG001 (has no other part)
     reduce_metadata(item)
+
+
+def reduce_budget(budget: PodDisruptionBudget, problem: str) -> None:  # noqa: ARG001 (nothing says it)
+    """Let it select every pod of its namespace and allow no eviction: it may be meant so."""
+    reduce_metadata(budget)
+    force_setattr(budget, "spec", PodDisruptionBudgetSpec(selector=LabelSelector()))
+    force_setattr(budget, "status", PodDisruptionBudgetStatus())
 
 
 def reduce_metadata(item: Object) -> None:

@@ -48,11 +48,21 @@ class PodGroupResourceClaim(Struct, frozen=True):
     resource_claim_template_name: str = ""
 
 
+class DisruptionMode(Struct, frozen=True):
+    """Exactly one of the two is set; `single` where nothing is stated."""
+
+    single: BasicSchedulingPolicy | None = None
+    all: BasicSchedulingPolicy | None = None
+    """The pods go together or not at all."""
+
+
 class PodGroupSpec(Struct, frozen=True):
     scheduling_policy: PodGroupSchedulingPolicy = PodGroupSchedulingPolicy()
     scheduling_constraints: PodGroupSchedulingConstraints | None = None
     resource_claims: tuple[PodGroupResourceClaim, ...] = ()
     priority: int | None = None
+    disruption_mode: DisruptionMode | str | None = None
+    """A text in 1.36: `Pod` or `PodGroup`."""
     unreadable: str = msgspec.field(default="", name=UNREADABLE)
     """Why only a stub was kept (`api.oversized`): no pod of the group is placed."""
 
@@ -61,6 +71,12 @@ class PodGroup(Object, frozen=True):
     """PodGroup of `scheduling.k8s.io`."""
 
     spec: PodGroupSpec = PodGroupSpec()
+
+    @property
+    def goes_as_one(self) -> bool:
+        """Return whether its pods may only be disrupted together."""
+        mode = self.spec.disruption_mode
+        return mode == "PodGroup" if isinstance(mode, str) else mode is not None and mode.all is not None
 
 
 def is_group_claim(claim: PodResourceClaim, group: PodGroup | None) -> bool:

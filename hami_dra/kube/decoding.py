@@ -37,6 +37,7 @@ from hami_dra.kube.protocol import (
     Gone,
     Invalid,
     NotFound,
+    Protected,
     Unavailable,
     WatchEvent,
 )
@@ -50,6 +51,8 @@ _OF_TENANTS: Final = frozenset(
     {POD.name, PERSISTENT_VOLUME_CLAIM.name, RESOURCE_CLAIM.name, RESOURCE_CLAIM_TEMPLATE.name}
 )
 _HTML: Final = "an HTML page instead of the answer of an API server: is a proxy or a login page in between?"
+_TWO_BUDGETS: Final = "more than one PodDisruptionBudget"
+"""In the only answer with code 500 that is no failure of the server."""
 _LOG_IN: Final = "the API server does not accept the token or certificate, which may have expired; log in again"
 _BY_CODE: Final[dict[int, type[ClusterError]]] = {
     400: Invalid, 401: Forbidden, 403: Forbidden, 404: NotFound, 405: Invalid, 406: Invalid, 409: Conflict,
@@ -64,6 +67,7 @@ class SpecChanged(Invalid):
 class _Cause(msgspec.Struct):
     field: str = ""
     message: str = ""
+    reason: str = ""
 
 
 class _Details(msgspec.Struct, rename="camel"):
@@ -78,6 +82,12 @@ class Status(msgspec.Struct):
     reason: str = ""
     code: int = 0
     details: _Details | None = None
+
+    @property
+    def budget_words(self) -> str:
+        """Return the words of the disruption budget that refuses an eviction, or an empty text."""
+        causes = self.details.causes if self.details else ()
+        return next((cause.message or self.message for cause in causes if cause.reason == "DisruptionBudget"), "")
 
 
 class _PageMeta(msgspec.Struct, rename="camel"):
@@ -344,6 +354,10 @@ def error_of(code: int, status: Status, what: str) -> ClusterError:
         text += f": {_LOG_IN}"
     if code == 409 and status.reason == "AlreadyExists":
         return AlreadyExists(text)
+    if status.budget_words:
+        return Protected(f"{text} {status.budget_words[:_MOST_TEXT]}")
+    if code == 500 and _TWO_BUDGETS in status.message:
+        return Invalid(text)
     causes = status.details.causes if code == 422 and status.details else ()
     if any(cause.field == "metadata.uid" for cause in causes):
         # A patch for the UID of an earlier object of this name: not a bad patch, a late one.

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from hami_dra.api.kinds import Kind
+from hami_dra.api.kinds import POD, Kind
 from hami_dra.api.meta import Object
 from hami_dra.kube import credentials, metadata_put
 from hami_dra.kube.bootclock import boot_clock
@@ -279,6 +279,19 @@ class HttpCluster:
         if grace_period_seconds is not None:
             options["gracePeriodSeconds"] = grace_period_seconds
         await self._transport.write("DELETE", what, path, {}, options)
+
+    async def evict(self, name: str, namespace: str, *, uid: str = "", grace_period_seconds: int | None = None) -> None:
+        what, path = _target("evict", POD, namespace, name, "eviction")
+        options: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
+        if grace_period_seconds is not None:
+            options["gracePeriodSeconds"] = grace_period_seconds
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": options,
+        }
+        await self._transport.write("POST", what, path, {}, eviction)
 
     async def close(self) -> None:
         await self._transport.close()

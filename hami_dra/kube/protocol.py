@@ -14,6 +14,7 @@ Errors, each with what to do next::
     ├── Interrupted     the server ended a watch early: it may be stopping
     ├── Invalid         the API server refuses the content: never retry it unchanged
     ├── Forbidden       a right is missing: name it to the operator
+    ├── Protected       a disruption budget allows no eviction now: evict another pod, or wait
     └── Unavailable     no clear answer: the write may have happened or not; only a read can tell
 """
 
@@ -64,6 +65,10 @@ class Invalid(ClusterError):
 
 
 class Forbidden(ClusterError):
+    pass
+
+
+class Protected(ClusterError):
     pass
 
 
@@ -185,6 +190,13 @@ class Cluster(Protocol):
         """Delete an object.
 
         `uid` and `resource_version` are preconditions: `Conflict` if they do not hold.
+        """
+
+    async def evict(self, name: str, namespace: str, *, uid: str = "", grace_period_seconds: int | None = None) -> None:
+        """Ask for the end of a pod: POST pods/<name>/eviction.
+
+        Raises `Protected` while its disruption budget allows none, `Invalid` for a pod under two
+        budgets, and `Conflict` if the pod is not the one of this UID.
         """
 
     async def close(self) -> None: ...

@@ -1,8 +1,8 @@
 """Requests to an API server: credentials, connections, deadlines, retries. Bytes in, bytes out.
 
 Called by `http.HttpCluster` only. One Transport belongs to one event loop. Reads are retried while
-the server is busy or unreachable. A write is sent once (again only after a 429, which means that it
-was not carried out, or after renewed credentials) and ends, with or without success, within
+the server is busy or unreachable. A write is sent once (again only after a 429 of a busy server,
+which means that it was not carried out, or after renewed credentials) and ends, with or without success, within
 `Timeouts.write` seconds: leader election relies on that bound. A loop that was frozen in between
 does not run its timers before it sends, so the clock is checked again right before the body is
 sent.
@@ -154,8 +154,9 @@ class Transport:
                     )
                     if code < 300:
                         return body
-                    if code != 429 or wait >= self.timeouts.write:
-                        raise error_of(code, read_status(body), what)
+                    status = read_status(body)
+                    if code != 429 or wait >= self.timeouts.write or status.budget_words:
+                        raise error_of(code, status, what)
                     await asyncio.sleep(max(wait, backoff.next()))
         except TimeoutError:
             raise Unavailable(f"{what}: no answer within {self.timeouts.write} s") from None

@@ -80,7 +80,7 @@ class ListingSampler:
         self._tool = tool
         self._listings = listings
 
-    def sample(self, cards: Sequence[Card]) -> Sample:
+    def sample(self, cards: Sequence[Card]) -> Sample[Reading]:
         """Read the cards. Raises the first listing's error if none succeeds."""
         reports: list[ToolReport] = []
         refused: list[DiscoveryError] = []

@@ -8,7 +8,7 @@ anything else becomes a problem in words, and None.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -18,6 +18,8 @@ from hami_dra.discovery.errors import Unexpected, shown
 from hami_dra.discovery.reading import AMOUNT, MAX_BYTES, UNITS, said, whole
 
 T = TypeVar("T")
+Found = TypeVar("Found")
+Subject_contra = TypeVar("Subject_contra", contravariant=True)
 
 MAX_COUNT: Final = (1 << 63) - 1
 """Largest plausible number of errors."""
@@ -67,28 +69,32 @@ class ToolReport(Struct, frozen=True):
     """Sentences for people: unreadable values, and where they are."""
 
 
-class Sample(Struct, frozen=True):
-    """The latest readings of the cards."""
+class Sample(Struct, Generic[Found], frozen=True):
+    """The latest readings of the cards, or of the containers that share them."""
 
-    readings: Mapping[str, Reading] = field(default_factory=dict)
-    """By `Card.uuid`."""
+    readings: Mapping[str, Found] = field(default_factory=dict)
+    """By `Card.uuid` or `GrantedContainer.view`; a container whose programs have not begun is not in it."""
     problems: tuple[str, ...] = ()
+    """Sentences for people."""
 
 
-class Sampler(Protocol):
-    """Reads the cards of one vendor. Called from a thread, one call at a time."""
+class Sampler(Protocol[Subject_contra, Found]):
+    """Reads the cards, or containers, of one vendor. Called from a thread, one call at a time."""
 
     source: str
     """Name of the library or tool; `simulated` if there is no hardware."""
 
-    def sample(self, cards: Sequence[Card]) -> Sample:
-        """Read the cards. Raises DiscoveryError if nothing can be read.
+    def sample(self, subjects: Sequence[Subject_contra], /) -> Sample[Found]:
+        """Read them. Raises DiscoveryError if nothing can be read.
 
         Blocks while the hardware answers, up to a limit of its own.
         """
 
     def close(self) -> None:
         """End what it has started, immediately. May be called twice, and while `sample` runs."""
+
+
+CardSampler = Sampler[Card, Reading]
 
 
 # --- parsing ---
@@ -178,7 +184,7 @@ def share_of(total: int | None, share: float | None) -> int | None:
 # --- cards ---
 
 
-def joined(cards: Sequence[Card], reports: Iterable[ToolReport]) -> Sample:
+def joined(cards: Sequence[Card], reports: Iterable[ToolReport]) -> Sample[Reading]:
     """Join several outputs: of two values the first counts, gaps are filled from later outputs."""
     known: dict[str, Reading] = {}
     problems: list[str] = []

@@ -50,7 +50,7 @@ class SimulatedSampler:
         self._loads = loads
         self._now = now
 
-    def sample(self, cards: Sequence[Card]) -> Sample:
+    def sample(self, cards: Sequence[Card]) -> Sample[Reading]:
         loads, moment = self._loads(), self._now()
         return Sample(
             {card.uuid: reading(card.uuid, card.memory, loads.get(card.uuid, Load()), moment) for card in cards}

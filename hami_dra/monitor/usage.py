@@ -1,7 +1,7 @@
 """What containers use of the cards that they share, as the library that limits them counts it.
 
 Written by the vendors' readers (`VendorPlugin.usage`), run by the node driver. In: containers with
-the cards that they were granted, and the files that they were given. Out: a `UsageSample`.
+the cards that they were granted, and the files that they were given. Out: a `Sample`.
 
 The numbers come from files that the container can write. So nothing of them but numbers is passed
 on, numbers that cannot be are left out, and every text (card, pod, container) is the driver's own.
@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from msgspec import Struct, field
+
+from hami_dra.monitor.readings import Sampler
 
 SOURCE: Final = "hami-core"
 
@@ -59,26 +61,11 @@ class ContainerUsage(Struct, frozen=True, kw_only=True):
     """Unix time of the last kernel that it launched."""
 
 
-class UsageSample(Struct, frozen=True):
-    readings: Mapping[str, ContainerUsage] = field(default_factory=dict)
-    """By `GrantedContainer.view`; a container whose programs have not begun is not in it."""
-    problems: tuple[str, ...] = ()
-    """Sentences for people: files that are not what they should be."""
-
-
-class UsageReader(Protocol):
-    """Reads what containers use. Called from a thread, one call at a time."""
-
-    source: str
-
-    def sample(self, containers: Sequence[GrantedContainer]) -> UsageSample:
-        """Read the files of all containers. A file that is missing, broken or hostile is left out."""
+class UsageReader(Sampler[GrantedContainer, ContainerUsage], Protocol):
+    """Reads what containers use, from their files. A file that is missing, broken or hostile is left out."""
 
     def own_folders(self) -> Sequence[str]:
         """Return the paths of all folders that this driver has made for containers."""
 
     def release(self) -> Sequence[str]:
         """Take back what an earlier driver did to containers. Needs no prepared claim. Returns problems."""
-
-    def close(self) -> None:
-        """End what it does to containers. May be called twice."""

@@ -7,10 +7,10 @@ reasons. Pure.
 
 import numpy as np
 
-from hami_dra.api import names
 from hami_dra.api.arrays import Codes
+from hami_dra.vendors import device_codes
+from hami_dra.vendors.device_codes import NUMBER
 from hami_dra.vendors.protocol import CardRequest, Cards
-from hami_dra.vendors.reasons import NUMBER
 
 WHOLE = 100
 """Percent of a card's cores; a card whose cores are scaled above it is never exclusive (HAMi: Totalcore == 100)."""
@@ -24,7 +24,7 @@ def refuse(cards: Cards, ask: CardRequest) -> Codes:
     """
     codes = np.zeros(cards.index.shape, dtype=np.uint8)
     unlimited = (ask.cores == 0) & (cards.cores_total > 0) & (cards.cores_used >= cards.cores_total)
-    codes[unlimited] = NUMBER[names.CARD_COMPUTE_UNITS_EXHAUSTED]
+    codes[unlimited] = NUMBER[device_codes.CARD_COMPUTE_UNITS_EXHAUSTED]
     exclusive = (ask.cores == WHOLE) & (cards.cores_total == WHOLE) & (cards.slots_used > 0)
-    codes[exclusive] = NUMBER[names.EXCLUSIVE_CONFLICT]
+    codes[exclusive] = NUMBER[device_codes.EXCLUSIVE_CONFLICT]
     return codes

@@ -15,7 +15,7 @@ from hami_dra.api.containers import ContainerVendor, Partitioner, RuntimePartiti
 from hami_dra.api.hardware import Card, DrivenCard, Machine
 from hami_dra.api.options import VendorOption, VendorSettings
 from hami_dra.discovery.backend import Backend
-from hami_dra.monitor.readings import Sampler
+from hami_dra.monitor.readings import CardSampler
 from hami_dra.monitor.usage import UsageReader
 from hami_dra.vendors.legacy import LegacyVendor
 from hami_dra.vendors.protocol import Vendor
@@ -65,7 +65,7 @@ class VendorPlugin(Struct, frozen=True, kw_only=True):
 
     In: the folder for what must outlive the program; None: nothing does. Touches no hardware.
     """
-    sampler: Callable[[Backend], Sampler | None]
+    sampler: Callable[[Backend], CardSampler | None]
     """Make the sampler for the cards that this back end finds; None if there is none. Touches no hardware."""
     usage: Callable[[VendorSettings, Callable[[], float]], UsageReader] | None = None
     """Make the reader of what containers use of shared cards. None: not known. Touches no file.

@@ -9,9 +9,9 @@ from typing import Final, Self
 
 from msgspec import Struct
 
-from hami_dra.api import names
 from hami_dra.api.booleans import parse_bool
 from hami_dra.api.similar_names import did_you_mean
+from hami_dra.vendors import device_codes
 
 
 class InvalidPreference(ValueError):
@@ -42,12 +42,12 @@ class CardLists(Struct, frozen=True):
         """
         text = type_name.lower()
         if self.use_types is not None and not any(item in text for item in self.use_types):
-            return names.CARD_TYPE_MISMATCH
+            return device_codes.CARD_TYPE_MISMATCH
         if any(item in text for item in self.nouse_types):
-            return names.CARD_TYPE_MISMATCH
+            return device_codes.CARD_TYPE_MISMATCH
         if self.parts is not None and self.parts is not part:
-            return names.MODE_NOT_FIT
-        return "" if self.admit(ids) else names.CARD_UUID_MISMATCH
+            return device_codes.MODE_NOT_FIT
+        return "" if self.admit(ids) else device_codes.CARD_UUID_MISMATCH
 
     def admit(self, ids: Iterable[str]) -> bool:
         """Return whether a card with these names may be taken."""

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from hami_dra.api import names
 from hami_dra.api.arrays import Codes, Ints, Positions
+from hami_dra.vendors import device_codes
 from hami_dra.vendors.preferences import Preferences
 
 _MOST_DIGITS: Final = 9
@@ -229,7 +230,7 @@ class CandidateSets(Struct, frozen=True):
     """All legal sets, best tier first. `tiers` may be a generator that is read only as needed."""
 
     tiers: Iterable[CandidateTier]
-    refusal: str = names.NUMA_NOT_FIT
+    refusal: str = device_codes.NUMA_NOT_FIT
     """Reason code of a node without a tier."""
     parts: PartitionUse = PartitionUse.NO
     """Without effect for vendors whose cards are not partitioned."""
@@ -275,7 +276,7 @@ class Vendor:
         return ()
 
     def refuse(self, cards: Cards, ask: CardRequest, preferences: Preferences) -> Codes:  # noqa: ARG002 (overridden)
-        """Return per card 0, or the number of the reason (`hami_dra.vendors.reasons`) why this
+        """Return per card 0, or the number of the reason (`hami_dra.vendors.device_codes`) why this
         vendor's rules refuse it.
 
         Only refuses: capacity, selectors, lists and taints are checked elsewhere. Any number of

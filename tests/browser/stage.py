@@ -19,7 +19,7 @@ import msgspec
 from controller.dashboard.history import History
 from controller.dashboard.readings import Target
 from controller.dashboard.serving import serving
-from controller.dashboard.source import InformerSource
+from controller.dashboard.source import Source
 from controller.reconcile.controller import Controller, Process
 from controller.settings.controller import DashboardSettings as PageSettings
 from controller.views.overview import CardTable, packing
@@ -223,7 +223,7 @@ class Stage:
             page = PageSettings(("127.0.0.1", 0), auth=False)
             port = await stack.enter_async_context(
                 serving(
-                    InformerSource(controller),
+                    Source(controller),
                     cluster,
                     page,
                     meters=SimulatedDrivers(self.nodes, self.machines),

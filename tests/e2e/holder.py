@@ -13,14 +13,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 CONTROLLER = "system:serviceaccount:hami-dra-system:hami-dra-controller"
 _PATH = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+_EVICTION = "pods/eviction"
 
 
 class Holder:
-    """`with Holder(plane, "resourceclaims/status") as holder:`, then `arm()`, `wait_caught()`, and `let_go()`, or kill and `drop()`."""
+    """`with Holder(plane, "resourceclaims/status") as holder:`, then `arm()`, `wait_caught()`, and `let_go()`, or kill and `drop()`.
+
+    Held are updates of a resource, or creations of "pods/eviction".
+    """
 
     def __init__(self, plane, resource, *, user=CONTROLLER):
         self._plane = plane
-        self._group, self._resource = ("", resource) if resource == "pods" else ("resource.k8s.io", resource)
+        self._group, self._resource = ("" if resource.startswith("pods") else "resource.k8s.io", resource)
         self._user = user
         self._name = f"holder-{secrets.token_hex(4)}.example.com"
         self._lock = threading.Lock()
@@ -92,7 +96,7 @@ class Holder:
         rule = {
             "apiGroups": [self._group],
             "apiVersions": ["*"],
-            "operations": ["UPDATE"],
+            "operations": ["CREATE" if self._resource == _EVICTION else "UPDATE"],
             "resources": [self._resource],
         }
         webhook = {
@@ -115,7 +119,7 @@ class Holder:
         account = self._plane.token_for_service_account("hami-dra-system", "hami-dra-controller")
         user, admin = self._plane.api_as(account), self._plane.api
         scratch = {"metadata": {"generateName": "scratch-"}}
-        if self._resource == "pods":
+        if not self._group:
             folder = "/api/v1/namespaces/default/pods"
             scratch["spec"] = {
                 "containers": [{"name": "main", "image": "none"}],
@@ -124,12 +128,17 @@ class Holder:
         else:
             folder = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
             scratch["spec"] = {}
-        made = f"{folder}/{admin.create(folder, scratch)['metadata']['name']}"
+        name = admin.create(folder, scratch)["metadata"]["name"]
+        made = f"{folder}/{name}"
         target = f"{made}/status" if self._resource.endswith("/status") else made
         try:
 
             def asked():
-                user.patch(target, {}, dryRun="All")  # changes nothing, and is admitted as any other
+                # changes nothing, and is admitted as any other
+                if self._resource == _EVICTION:
+                    user.create(f"{made}/eviction", {"metadata": {"name": name}}, dryRun="All")
+                else:
+                    user.patch(target, {}, dryRun="All")
                 return self._asked
 
             admin.wait_for("the holder to be asked", asked)

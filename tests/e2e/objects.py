@@ -91,3 +91,13 @@ def deployment(name, replicas, like):
             "template": {"metadata": metadata, "spec": like["spec"]},
         },
     }
+
+
+def priority_class(name, value, **more):
+    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+    return {**body, "value": value, **more}
+
+
+def budget(name, app, least):
+    spec = {"selector": {"matchLabels": {"app": app}}, "minAvailable": least}
+    return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": spec}

@@ -28,7 +28,7 @@ def service(name, replicas, **affinity):
 
 
 def refused_by_scheduler(lab):
-    notes = [event["note"] for event in lab.events(reason="FailedScheduling")]
+    notes = [event["note"] for event in lab.refusals()]
     return [note for note in notes if "affinity" in note or "resourceclaim not available on the node" in note]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.holder import Holder
 from tests.e2e.lab import T4
-from tests.e2e.objects import cpu, part, pod, template
+from tests.e2e.objects import cpu, part, pod, priority_class, template
 
 pytestmark = pytest.mark.on_1_36
 
@@ -145,8 +145,7 @@ def test_what_no_view_models_is_learnt_from_kube_scheduler(furnished):
 def test_no_victim_of_a_preemption_dies_in_vain(furnished, held):
     """Both nodes fill up after the commit. kube-scheduler preempts for the important pod, and that is where it goes."""
     lab = furnished
-    important = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "important"}}
-    lab.create({**important, "value": 1000})
+    lab.create(priority_class("important", 1000))
     held(pod("web", templates=["part", "other"], resources=cpu("40"), priorityClassName="important"))
     for node in ("n0", "n1"):
         lab.create(pod(f"victim-{node}", resources=cpu("60"), nodeName=node, terminationGracePeriodSeconds=0))

@@ -15,6 +15,7 @@ from controller.webhook.convert import Options
 from controller.webhook.converted import LegacyConversion
 from controller.webhook.installation import Installation, manifests
 from controller.webhook.server.server import Server, WebhookSettings
+from controller.webhook.templates import is_same_request
 from hami_dra.api import kinds, names
 from hami_dra.kube.documents import read_documents
 from hami_dra.kube.http import HttpCluster
@@ -131,7 +132,7 @@ async def make_claims(cluster, namespace):
     for pod in (await cluster.list(kinds.POD, namespace=namespace)).items:
         body = conversion.claim_or_template(pod)
         stored = await cluster.create(kinds.RESOURCE_CLAIM, body, namespace=namespace)
-        assert conversion.is_same_request(body, stored)
+        assert is_same_request(body, stored)
         assert stored.metadata.name == pod.spec.resource_claims[0].resource_claim_name
         made.append(stored)
     return made

@@ -81,10 +81,10 @@ class Steps:
         self.account = asked.metadata.namespace
         self._begin()
         with inventory.verdicts.within(self):
-            inventory.refuses_by_labels(asked)
-            inventory.node_fit(asked)
-            inventory.shape_fit(asked)
-            preferences = inventory.preferences(asked)
+            inventory.rules.refuses_by_labels(asked)
+            inventory.rules.node_fit(asked)
+            inventory.rules.shape_fit(asked)
+            preferences = inventory.rules.preferences(asked)
             if preferences is not None:
                 preferences.scores(np.arange(inventory.nodes.size))
         self._end()

@@ -98,7 +98,7 @@ def test_two_containers_that_ask_for_all_the_memory_there_can_be():
     inventory = Inventory()
     inventory.node_changed(None, node("n1"))
     greedy = pod("p", containers=[{"name": name, "resources": {"requests": {"memory": "8E"}}} for name in "ab"])
-    assert not inventory.node_fit(greedy).mask.any()
+    assert not inventory.rules.node_fit(greedy).mask.any()
 
 
 def test_a_full_node_is_full_however_much_its_pods_ask_for():
@@ -109,7 +109,7 @@ def test_a_full_node_is_full_however_much_its_pods_ask_for():
         containers = [{"name": "main", "resources": {"requests": {"memory": "4611686018427387904"}}}]
         inventory.pod_changed(None, pod(f"p{number}", containers=containers, nodeName="n1"))
     modest = pod("p", containers=[{"name": "main", "resources": {"requests": {"memory": "1Mi"}}}])
-    assert not inventory.node_fit(modest).mask.any()
+    assert not inventory.rules.node_fit(modest).mask.any()
 
 
 # --- whole clusters --------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from hami_dra.kube.credentials import Access
 from hami_dra.kube.http import HttpCluster
 from hami_dra.kube.protocol import Unavailable
 from hami_dra.kube.transport import Timeouts
-from tests.unit.kube.test_http import Answer, Server
+from tests.support.scripted_server import Answer, Server
 
 POD = {"metadata": {"name": "a", "namespace": "default", "uid": "1", "resourceVersion": "2"}}
 

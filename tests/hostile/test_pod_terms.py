@@ -57,7 +57,7 @@ def test_topology_keys_that_no_node_has_cost_the_pods_of_others_nothing(judged, 
     found = world().run(*[evil(number, about_all(f"evil/{number}"), kind=kind) for number in range(MANY)])
     honest = pod("honest")
     assert found.refused(honest) == {}
-    preferences = found.inventory.preferences(honest)
+    preferences = found.inventory.rules.preferences(honest)
     if preferences is not None:
         assert not preferences.scores(np.arange(NODES)).total.any()
     assert len(judged) < 10 * NODES
@@ -166,9 +166,9 @@ def test_shapes_of_one_namespace_push_out_none_of_the_others(monkeypatch):
     monkeypatch.setattr(Shared, "get", counted)
 
     def decide(asked):
-        found.inventory.shape_fit(asked)
+        found.inventory.rules.shape_fit(asked)
         found.refused(asked)
-        found.inventory.preferences(asked)
+        found.inventory.rules.preferences(asked)
 
     found.inventory.node_changed(
         found.inventory.nodes.node(0), tainted := node("n0", labels={HOST: "n0"}, taints=[SOFT])
@@ -200,7 +200,7 @@ def test_labels_that_were_never_seen_are_held_against_the_terms_that_require_one
     for number in range(20):
         asked = pod("honest", labels={"app": f"evil-{number}", "run": str(number)})
         found.refused(asked)
-        found.inventory.preferences(asked)
+        found.inventory.rules.preferences(asked)
     assert len(matched) <= 2 * 20
     found.inventory.namespace_changed(
         None, msgspec.convert({"metadata": {"name": "evil", "labels": {"a": "b"}}}, Namespace)
@@ -295,12 +295,12 @@ def test_a_pod_that_writes_more_than_is_read_is_refused_before_a_node_is_looked_
     """5,000 requirements took 25 s at 5,000 nodes; 1,000 terms 7 s beside 2,000 sets of labels."""
     found = world()
     asked = reduced(pod("evil", namespace="evil", **spec))
-    fit = found.inventory.node_fit(asked)
+    fit = found.inventory.rules.node_fit(asked)
     assert not fit.mask.any()
     assert fit.refusal.sentence.startswith(f"the pod is too large: spec.{next(iter(spec))} has ")
     assert {*found.why(asked).values()} == {fit.refusal.sentence}
-    assert found.inventory.shape_fit(asked) is None
-    assert found.inventory.preferences(asked) is None
+    assert found.inventory.rules.shape_fit(asked) is None
+    assert found.inventory.rules.preferences(asked) is None
     assert not judged
 
 
@@ -331,7 +331,7 @@ def test_images_that_no_node_has_are_looked_up_once(monkeypatch):
     }
     containers = [{"name": f"c{number}", "image": f"evil:{number}"} for number in range(MANY)]
     asked = pod("evil", affinity=prefers, containers=[*containers, {"name": "there", "image": "there:1"}])
-    scores = found.inventory.preferences(asked).scores(np.arange(NODES))
+    scores = found.inventory.rules.preferences(asked).scores(np.arange(NODES))
     assert "ImageLocality" in scores.by_plugin
     assert looked == ["there:1"]
 
@@ -412,7 +412,7 @@ def test_a_namespace_that_changes_its_labels_is_seen_by_a_decision_that_began_be
 
 def test_terms_that_come_and_go_leave_nothing_with_label_sets_that_nobody_asks_about():
     found = world()
-    terms = found.inventory._assembly.state.anti_affinity
+    terms = found.inventory.rules._state.anti_affinity
     found.run(evil(0, about_all(HOST)))
     found.refused(pod("asking", labels={"app": "a"}))
     for number in range(1, 2_000):
@@ -428,7 +428,7 @@ def test_terms_that_are_left_for_later_are_looked_at_once_until_the_holds_change
     monkeypatch.setattr(Blamed, "is_about", lambda *given: looked_at.append(given[1]) or is_about(*given))
     pods = [evil(number, {**about_all(HOST), "namespaces": [f"x{number}"]}) for number in range(NODES)]
     found = world().run(*pods)
-    reading = found.inventory.term_reading
+    reading = found.inventory.rules.term_reading
     reading.blamed = lambda: Blamed(namespaces=frozenset({"evil"}))
     for number in range(10):
         assert found.refused(pod(f"honest-{number}")) == {}
@@ -439,14 +439,14 @@ def test_terms_that_are_left_for_later_are_looked_at_once_until_the_holds_change
         found.inventory.pod_changed(each, None)
     reading.blamed = Blamed
     assert found.refused(pod("honest")) == {}
-    assert found.inventory._assembly.state.anti_affinity._links <= _PENDING_KEPT
+    assert found.inventory.rules._state.anti_affinity._links <= _PENDING_KEPT
 
 
 def test_terms_that_concern_many_label_sets_have_a_bound_and_are_read_again(monkeypatch):
     """Each of 256 sets of labels kept each of 64,000 terms about it: gigabytes."""
     monkeypatch.setattr("controller.cluster.pods.existing_terms._LINKS_KEPT", 100)
     found = world()
-    terms = found.inventory._assembly.state.anti_affinity
+    terms = found.inventory.rules._state.anti_affinity
     apart = {"matchExpressions": [requirement("app", "NotIn", "1", "2")]}
     for number in range(30):
         found.run(evil(number, {**about_all(HOST), "labelSelector": apart, "namespaces": [f"x{number}"]}))

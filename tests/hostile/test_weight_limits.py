@@ -31,6 +31,7 @@ MANY_LABELS = {f"label-{number}": "x" * 60 for number in range(3_000)}
 def test_every_kind_that_tenants_write_is_weighed():
     assert {kind.name for kind in TENANTS} == {
         "Pod", "ResourceClaim", "ResourceClaimTemplate", "PersistentVolumeClaim", "PodGroup", "ResourceQuota", "Namespace",
+        "PodDisruptionBudget",
     }  # fmt: skip
     assert len(ALL) > 500
 
@@ -140,7 +141,7 @@ def test_a_running_pod_that_is_too_large_still_fills_its_node():
     inventory.pod_changed(None, item)
     for cpu, ports, fits in (("1", [], True), ("2", [], False), ("1", [{"containerPort": 1, "hostPort": 8080}], False)):
         asked = {**base(kinds.POD, "honest"), "spec": {"containers": [container("a", cpu, ports=ports)]}}
-        assert inventory.node_fit(msgspec.convert(asked, kinds.POD.type)).mask.tolist() == [fits]
+        assert inventory.rules.node_fit(msgspec.convert(asked, kinds.POD.type)).mask.tolist() == [fits]
 
 
 def test_an_allocated_claim_that_is_too_large_still_holds_its_devices():

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from controller.decide import Decision, decide
-from controller.gangs import Trial, UnitDecision, decide_gang
+from controller.gangs import UnitDecision, decide_gang
 from tests.cards import pod
 from tests.support.examples import examples
 from tests.support.gang_requests import OPTIONS, cluster, gang, held, member
@@ -47,19 +47,17 @@ def world(zones, cards=2, running=()):
 
 def placed_alone(inventory, members):
     """How many of the members find a place, one after the other, each tried again while others are placed."""
-    trial, waiting, placed = Trial(inventory), [*members], 0
-    try:
+    waiting, placed = [*members], 0
+    with inventory.trial() as trial:
         while True:
             for request in waiting:
                 if isinstance(answer := decide(inventory, request, OPTIONS), Decision):
-                    trial.assume(request.pod, answer)
+                    trial.place(request.pod, answer.node, answer.holdings)
                     waiting.remove(request)
                     placed += 1
                     break
             else:
                 return placed
-    finally:
-        trial.close()
 
 
 def runs_in_some_order(inventory, members):
@@ -68,13 +66,10 @@ def runs_in_some_order(inventory, members):
 
 def check_order(inventory, answer):
     """Each place fits next to those before it, as kube-scheduler will see them."""
-    trial = Trial(inventory)
-    try:
+    with inventory.trial() as trial:
         for request, decision in answer.placed:
-            assert inventory.node_fit(request.pod).mask[inventory.nodes.index_of(decision.node)]
-            trial.assume(request.pod, decision)
-    finally:
-        trial.close()
+            assert inventory.rules.node_fit(request.pod).mask[inventory.nodes.index_of(decision.node)]
+            trial.place(request.pod, decision.node, decision.holdings)
 
 
 def runs_as_a_gang(inventory, members):

@@ -293,7 +293,7 @@ WANTING = (
 
 def fits(inventory, row):
     own = [pod(f"p{number}", containers=[container("3500m")]) for number in range(2)]
-    return [int(inventory.node_fit(each).codes[row]) for each in (*WANTING, *own)]
+    return [int(inventory.rules.node_fit(each).codes[row]) for each in (*WANTING, *own)]
 
 
 BEGINNING = [

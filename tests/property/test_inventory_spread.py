@@ -120,10 +120,10 @@ def test_spread_is_kube_schedulers(cluster):
     inventory = Inventory()
     for each in nodes:
         inventory.node_changed(None, each)
-    inventory.node_fit(wanted)  # from here on the counts are kept
+    inventory.rules.node_fit(wanted)  # from here on the counts are kept
     for each in running:
         inventory.pod_changed(None, each)
-    fit = inventory.node_fit(wanted)
+    fit = inventory.rules.node_fit(wanted)
     bad = refused(*cluster)
     earlier = {"", catalogue.NODE_TOPOLOGY_SPREAD}
     for each in nodes:

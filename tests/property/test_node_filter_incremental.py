@@ -136,9 +136,9 @@ def test_verdicts_are_those_from_scratch(life, wanted, data):
             if not data.draw(st.booleans()):
                 continue
             fresh = played.afresh()
-            expected = codes(fresh, fresh.node_fit(each))
-            assert codes(played.inventory, played.inventory.node_fit(each)) == expected
-            shape = played.inventory.shape_fit(each)
+            expected = codes(fresh, fresh.rules.node_fit(each))
+            assert codes(played.inventory, played.inventory.rules.node_fit(each)) == expected
+            shape = played.inventory.rules.shape_fit(each)
             assert shape is not None
             assert codes(played.inventory, shape) == expected
             _rows_that_changed_are_logged(seen, number, shape)
@@ -146,8 +146,8 @@ def test_verdicts_are_those_from_scratch(life, wanted, data):
     for each in placed.values():  # a pod does not stand in its own way
         fresh = played.afresh()
         fresh.pod_changed(each, None)
-        expected = codes(fresh, fresh.node_fit(each))
-        assert codes(played.inventory, played.inventory.node_fit(each)) == expected
+        expected = codes(fresh, fresh.rules.node_fit(each))
+        assert codes(played.inventory, played.inventory.rules.node_fit(each)) == expected
 
 
 def _rows_that_changed_are_logged(seen, number, shape):

@@ -135,7 +135,7 @@ def live(controller, life, number, *, looks=False):
     stored(kinds.PERSISTENT_VOLUME_CLAIM, volume_claim)
     claim_is(life.claim(number, allocated=False))
     pod_is(life.pod(number))
-    controller.inventory.node_fit(life.pod(number))
+    controller.inventory.rules.node_fit(life.pod(number))
     claim_is(life.claim(number, allocated=True))
     if looks:
         assert list(controller.scrape.blocks())

@@ -78,7 +78,7 @@ class Life:
             if found is None or not is_pending(found) or queue.state(found.key) != "no_room":
                 continue
             answer = decide(inventory, request, options)
-            fits = isinstance(answer, Decision) and inventory.fits_in_any_order(found, answer.node)
+            fits = isinstance(answer, Decision) and inventory.rules.fits_in_any_order(found, answer.node)
             assert not fits, f"{found.key} fits on {answer.node} since {step}, and nobody looks at it"
 
     # --- what helps nobody ---------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from controller.decide import Decision, Options, PodClaim, SchedulingRequest, Un
 from controller.scoring.policies import DevicePolicy, Policies
 from controller.scoring.policy_resolution import resolve_policies
 from hami_dra.api.core import Pod
-from hami_dra.api.names import CUSTOM_FILTER_RULE
 from hami_dra.api.resource import ResourceClaim
+from hami_dra.vendors.device_codes import CUSTOM_FILTER_RULE
 from tests.support.changing import MACHINES, NODES, ChangingCluster
 from tests.support.examples import examples
 

@@ -35,6 +35,7 @@ _RUNNING = pytest.StashKey[dict[str, ControlPlane]]()
 _LONGEST = (
     "test_load.py",
     "test_node_filter_churn.py",
+    "test_preemption.py",
     "test_gang_life.py",
     "test_chart_on_cluster.py",
     "test_rights_used.py",

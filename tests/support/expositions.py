@@ -19,7 +19,7 @@ from hami_dra.driver.node.monitoring import Failure, Monitoring
 from hami_dra.driver.node.tenants import CardTenant
 from hami_dra.driver.simulated import machine
 from hami_dra.monitor.readings import Reading, Sample
-from hami_dra.monitor.usage import CardUsage, ContainerUsage, GrantedContainer, UsageSample
+from hami_dra.monitor.usage import CardUsage, ContainerUsage, GrantedContainer
 from tests.cards import card
 from tests.support.harness import SPACE, Harness, claim, device_class, node, play, pod
 
@@ -78,7 +78,7 @@ def of_controller(also: frozenset[NameSet] = frozenset()) -> str:
 class _Sampler:
     source = "nvml"
 
-    def sample(self, _cards: object) -> Sample:
+    def sample(self, _cards: object) -> Sample[Reading]:
         raise AssertionError("nobody looks here")
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class _Sampler:
 class _Reader:
     source = "hami-core"
 
-    def sample(self, _containers: object) -> UsageSample:
+    def sample(self, _containers: object) -> Sample[ContainerUsage]:
         raise AssertionError("nobody looks here")
 
     def close(self) -> None:

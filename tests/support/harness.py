@@ -19,6 +19,7 @@ import numpy as np
 from controller.decide import ClaimAllocation, Decision, Options, SchedulingRequest, Score, Unschedulable
 from controller.decide.company import Company
 from controller.inventory.inventory import Inventory
+from controller.inventory.ledger import held_by
 from controller.reasons import catalogue
 from controller.reasons.catalogue import CODES
 from controller.reconcile.controller import Controller
@@ -31,6 +32,7 @@ from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.embedded import EmbeddedControlPlane
 from hami_dra.kube.lease_timings import Timings
 from hami_dra.kube.protocol import Cluster
+from hami_dra.vendors import device_codes
 from tests.support.controller_settings import controller_settings
 from tests.support.steered_cluster import SteeredCluster
 from tests.support.virtual_time import VirtualClock, run
@@ -133,7 +135,7 @@ def first_fit(
 ) -> Decision | Unschedulable:
     """First node by name, first device with enough memory. Requests of `claim_spec` only."""
     order = sorted(range(inventory.nodes.size), key=lambda row: inventory.nodes.names[row])
-    fit = inventory.node_fit(scheduling_request.pod)
+    fit = inventory.rules.node_fit(scheduling_request.pod)
     fits = fit.mask
     if scheduling_request.required_node:
         fits = fits | (np.arange(fits.size) == inventory.nodes.index_of(scheduling_request.required_node))
@@ -152,7 +154,7 @@ def first_fit(
         else:
             allocations = _allocate_on(inventory, scheduling_request, options, name)
             if allocations is None:
-                refused[name] = {names.CARD_INSUFFICIENT_MEMORY: 1}
+                refused[name] = {device_codes.CARD_INSUFFICIENT_MEMORY: 1}
             else:
                 found.append((name, allocations))
     if not found:
@@ -199,7 +201,7 @@ def _allocate_on(
         if results:
             pin = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
             body = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [pin]}}
-            result.append(ClaimAllocation(entry.pod_claim_name, entry.claim, body))
+            result.append(ClaimAllocation(entry.pod_claim_name, entry.claim, body, held_by(body)))
     return tuple(result)
 
 
@@ -454,6 +456,7 @@ def play(
     controller: bool = True,
     wrap: Callable[[Cluster], Cluster] = lambda cluster: cluster,
     limit: float = math.inf,
+    graceful: bool = False,
     node_options: dict[str, Any] | None = None,
     **settings: Any,
 ) -> None:
@@ -462,7 +465,7 @@ def play(
     async def scenario() -> None:
         clock = VirtualClock()
         options = {key: value for key, value in (("version", version), ("served", served)) if value is not None}
-        cluster = SteeredCluster(**options, now=clock.wall)
+        cluster = SteeredCluster(**options, now=clock.wall, graceful=graceful)
         harness = Harness(cluster, clock, wrap=wrap)
         async with AsyncExitStack() as stack:
             harness.plane = await stack.enter_async_context(EmbeddedControlPlane(cluster, scheduler=scheduler))

@@ -25,7 +25,7 @@ class Mortal:
 
     async def _write(self, verb: str, *arguments: Any, **options: Any) -> Any:
         self._check()
-        if arguments[0].name in ("Event", "Lease"):
+        if verb != "evict" and arguments[0].name in ("Event", "Lease"):
             return await getattr(self._inner, verb)(*arguments, **options)
         self.writes += 1
         mine = self.writes
@@ -53,6 +53,9 @@ class Mortal:
 
     async def delete(self, *arguments: Any, **options: Any) -> Any:
         return await self._write("delete", *arguments, **options)
+
+    async def evict(self, *arguments: Any, **options: Any) -> Any:
+        return await self._write("evict", *arguments, **options)
 
     def __getattr__(self, name: str) -> Any:
         self._check()

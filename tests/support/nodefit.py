@@ -110,11 +110,11 @@ def verdicts(world: Json, left_out: Collection[str] = (), version: str = VERSION
     fit of a pod that is counted on some node already.
     """
     inventory, pod = furnished(world, left_out, version)
-    fit = inventory.node_fit(pod)
+    fit = inventory.rules.node_fit(pod)
     _check_shape(inventory, pod, fit)
     if fit.mask.any():
         inventory.assume_pod(pod, inventory.nodes.names[int(fit.mask.argmax())])
-        assert inventory.node_fit(pod).codes.tolist() == fit.codes.tolist(), "the pod counts against itself"
+        assert inventory.rules.node_fit(pod).codes.tolist() == fit.codes.tolist(), "the pod counts against itself"
         inventory.forget_pod(pod.metadata.uid)
         _check_shape(inventory, pod, fit)
     found = {}
@@ -123,13 +123,13 @@ def verdicts(world: Json, left_out: Collection[str] = (), version: str = VERSION
         row = inventory.nodes.index_of(name)
         code = CODES[fit.codes[row]]
         assert bool(fit.mask[row]) == (not code), name
-        assert bool(inventory.why_unfit(pod, fit, row)) == bool(code), f"the sentence for {name}"
+        assert bool(inventory.rules.why_unfit(pod, fit, row)) == bool(code), f"the sentence for {name}"
         found[name] = PLUGIN_OF[code] if code else ""
     return found
 
 
 def _check_shape(inventory: Inventory, pod: Pod, fit: NodeFit) -> None:
-    shape = inventory.shape_fit(pod)
+    shape = inventory.rules.shape_fit(pod)
     assert (shape is None) == (fit.refusal is not None)
     assert shape is None or shape.codes.tolist() == fit.codes.tolist(), "the fit of the pod's shape"
 
@@ -148,7 +148,7 @@ def furnished(world: Json, left_out: Collection[str] = (), version: str = VERSIO
     for raw in world.get("before", ()):
         feeds.put(raw)
     if world.get("before"):
-        inventory.node_fit(waiting)
+        inventory.rules.node_fit(waiting)
     now = [*world["nodes"], *world["objects"]]
     for raw in now:
         feeds.put(raw)
@@ -206,7 +206,7 @@ def _score_differences(world: Json, answer: Json, version: str) -> Iterator[Diff
     inventory, pod = furnished(world, answer.get("leftOut", ()), version)
     names = [each["metadata"]["name"] for each in world["nodes"] if each["metadata"]["name"] not in answer["refused"]]
     rows = np.array([inventory.nodes.index_of(name) for name in names], dtype=np.intp)
-    preferences = inventory.preferences(pod)
+    preferences = inventory.rules.preferences(pod)
     scores = preferences.scores(rows).by_plugin if preferences is not None else {}
     for plugin in PREFERENCES:
         expected = [theirs.get(plugin, {}).get(name, 0) for name in names]

@@ -35,7 +35,13 @@ class Served:
             def do_GET(self):
                 parts = urlsplit(self.path)
                 served.seen.append((parts.path, self.headers.get("Authorization", "")))
-                code, body = served.answer(parts.path, parse_qs(parts.query))
+                self.answer(*served.answer(parts.path, parse_qs(parts.query)))
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers.get("Content-Length", "0")))
+                self.answer(403, {"kind": "Status", "code": 403, "message": "may only read"})
+
+            def answer(self, code, body):
                 data = json.dumps(body).encode()
                 self.send_response(code)
                 self.send_header("Content-Type", "application/json")
@@ -78,6 +84,8 @@ class Served:
     def answer(self, path, query):
         if path == "/version":
             return 200, dict(zip(("major", "minor"), self.version.split("."), strict=True))
+        if resources := [each.plural for each in kinds.ALL if each.path().rpartition("/")[0] == path]:
+            return 200, {"resources": [{"name": each} for each in resources if each not in self.absent]}
         asked = _ASKED.fullmatch(path)
         kind = next((each for each in kinds.ALL if asked and each.path() == asked["root"] + asked["plural"]), None)
         if kind is None or kind.plural in self.absent:

@@ -115,6 +115,9 @@ class SteeredCluster(MemoryCluster):
     async def delete(self, *arguments, **options):
         return await _with_late_errors(super().delete(*arguments, **options))
 
+    async def evict(self, *arguments, **options):
+        return await _with_late_errors(super().evict(*arguments, **options))
+
     async def bind(self, *arguments, **options):
         return await _with_late_errors(super().bind(*arguments, **options))
 

@@ -16,10 +16,10 @@ from hami_dra.discovery.errors import DiscoveryError
 from hami_dra.driver.limits import check_pools
 from hami_dra.driver.simulated import machine, machine_names
 from hami_dra.driver.slices import pool_of, slice_bodies
+from hami_dra.vendors.device_codes import CODES
 from hami_dra.vendors.legacy import ContainerResources, InvalidLegacy, LegacyRequest
 from hami_dra.vendors.preferences import InvalidPreference
 from hami_dra.vendors.protocol import CardRequest, Cards, CardState, Layout, NodeView
-from hami_dra.vendors.reasons import CODES
 from tests.support.examples import examples
 from tests.support.looks_at_cards import trouble_with_a_present_card
 from tests.support.pretended_cards import COUNT, pretended_machine

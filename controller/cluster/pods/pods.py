@@ -43,8 +43,6 @@ class PodBook:
         self._known = UidTracker()
         self._bound: dict[str, Placed] = {}
         self._assumed: dict[str, Placed] = {}
-        self._away: dict[str, Placed] = {}
-        """Bound pods that a trial has taken away."""
         self._spreading: dict[str, dict[str, tuple[Placed, Hashable]]] = {}
         """Namespace → uid → assumed pod with a hard topology spread, and its shape."""
 
@@ -96,18 +94,20 @@ class PodBook:
         self._unbind(uid)
         if bound_now:
             requests = counted_requests(new, by_sums=self.resizes_by_sums)
-            self._bound[uid] = placed = Placed(new, new.spec.node_name, requests)
-            self._count(uid, placed)
+            self._bind(uid, Placed(new, new.spec.node_name, requests))
         return over
 
     def assume(self, pod: Pod, node: str) -> None:
         uid = pod.metadata.uid
         self.forget(uid)
         if uid not in self._bound:
-            self._assumed[uid] = placed = place(pod, node)
-            if (shape := self._spread_shape(pod)) is not None:
-                self._spreading.setdefault(pod.metadata.namespace, {})[uid] = placed, shape
-            self._count(uid, placed)
+            self._assume(uid, place(pod, node))
+
+    def _assume(self, uid: str, placed: Placed) -> None:
+        self._assumed[uid] = placed
+        if (shape := self._spread_shape(placed.pod)) is not None:
+            self._spreading.setdefault(placed.pod.metadata.namespace, {})[uid] = placed, shape
+        self._count(uid, placed)
 
     def forget(self, uid: str) -> None:
         placed = self._assumed.pop(uid, None)
@@ -118,18 +118,21 @@ class PodBook:
                     del self._spreading[namespace]
             self._uncount(uid, placed)
 
-    def take_away(self, uid: str) -> None:
-        """Let a bound pod count nowhere until `bring_back`. No event about it may come between."""
-        placed = self._bound.pop(uid, None)
-        if placed is not None:
-            self._uncount(uid, placed)
-            self._away[uid] = placed
+    def take_away(self, uid: str) -> Callable[[], None] | None:
+        """Let a pod count nowhere, bound or assumed. Return what makes it count as before, which must
+        come before any event about the pod; None where it counts nowhere.
+        """
+        if (bound := self._bound.get(uid)) is not None:
+            self._unbind(uid)
+            return lambda: self._bind(uid, bound)
+        if (assumed := self._assumed.get(uid)) is not None:
+            self.forget(uid)
+            return lambda: self._assume(uid, assumed)
+        return None
 
-    def bring_back(self, uid: str) -> None:
-        placed = self._away.pop(uid, None)
-        if placed is not None:
-            self._bound[uid] = placed
-            self._count(uid, placed)
+    def _bind(self, uid: str, placed: Placed) -> None:
+        self._bound[uid] = placed
+        self._count(uid, placed)
 
     def _unbind(self, uid: str) -> None:
         placed = self._bound.pop(uid, None)

@@ -15,6 +15,8 @@ ACCOUNTS: Final = (names.CONTROLLER, names.DRIVER, names.WEBHOOK)
 """ServiceAccounts of permanently running programs. `hami-dra-uninstall` exists only during an uninstall."""
 _MANIFESTS: Final = {
     names.CONTROLLER: "rbac-controller.yaml",
+    f"{names.CONTROLLER}-preemption": "optional/preemption.yaml",
+    f"{names.CONTROLLER}-preemption-best-effort": "optional/preemption-best-effort.yaml",
     names.DRIVER: "rbac-driver.yaml",
     names.WEBHOOK_CERTIFICATE: "webhook-certificate.yaml",
     f"{names.DRIVER}-native": "optional/native.yaml",

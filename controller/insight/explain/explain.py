@@ -4,6 +4,7 @@ Called by `hami-dra explain` and by the log at levels 4 and 5. In: the input of 
 `Explanation`. Pure.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -13,9 +14,14 @@ from controller.gangs import GangState, UnitDecision, UnitRefusal
 from controller.insight.explain.render import explanation_of
 from controller.insight.explain.snapshot import take
 from controller.inventory import Inventory
+from controller.preemption import NoPlan, PreemptionPlan
 from controller.views.explanation import Explanation, GangDomain, GangExplanation, GangMember
+from hami_dra.api.core import Pod
+from hami_dra.api.printable import counted
 
 MOST_NODES: Final = 1_000
+_NAMED: Final = 5
+"""Pods that a note names."""
 
 
 def explain(
@@ -67,6 +73,23 @@ def with_gang(found: Explanation, gang: GangExplanation | None) -> Explanation:
         runner_up=None,
         notes=(*found.notes, "nodes and devices are shown as if this member were placed alone"),
     )
+
+
+def with_plan(found: Explanation, plan: PreemptionPlan | NoPlan) -> Explanation:
+    """Add the victims of a preemption plan to the explanation of a refused pod."""
+    if isinstance(plan, NoPlan):
+        return found
+    where = f"on {plan.nodes[0]}" if len(plan.nodes) == 1 else f"on {counted(len(plan.nodes), 'node')}"
+    if plan.victims:
+        note = f"with preemption it would fit {where}: {_named(plan.victims)} of lower priority would be evicted"
+    else:
+        note = f"it fits {where} as soon as {_named(plan.releasing)} that already terminate are gone"
+    return msgspec.structs.replace(found, notes=(*found.notes, note))
+
+
+def _named(pods: Sequence[Pod]) -> str:
+    names = ", ".join([pod.key for pod in pods[:_NAMED]])
+    return f"{counted(len(pods), 'pod')} ({names}{', ...' if len(pods) > _NAMED else ''})"
 
 
 def explained_gang(state: GangState, answer: UnitDecision | UnitRefusal | None, message: str = "") -> GangExplanation:

@@ -19,8 +19,8 @@ from controller.reasons import english, meaning_of
 from controller.scoring import device_terms
 from controller.views.explanation import CardExplanation, ChosenDevice, Explanation, NodeExplanation, Term
 from hami_dra.api.printable import counted
+from hami_dra.vendors.device_codes import CODES
 from hami_dra.vendors.protocol import CardRequest, Cards
-from hami_dra.vendors.reasons import CODES
 
 _BESIDE = "fits on its own, but not together with the pod's other devices"
 _USED = "used"

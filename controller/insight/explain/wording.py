@@ -16,6 +16,7 @@ from controller.views.explanation import PolicyUsed, RequestAsked
 from hami_dra.api import names
 from hami_dra.api.printable import mebibytes, printable
 from hami_dra.api.quantity import Quantity
+from hami_dra.vendors import device_codes
 
 _MIB: Final = 1 << 20
 _DEFAULT: Final = "default"
@@ -23,9 +24,9 @@ _LONGEST: Final = 200
 ROLES: Final = ("shares", "cores", "memory")
 _SLOTS, _CORES, _MEMORY = range(3)
 _TEXTS: Final = {
-    names.CARD_MIG_INFEASIBLE: "the existing partitions of its device leave no room for it",
-    names.CUSTOM_FILTER_RULE: "it has no such capacity, or not as the request wants it",
-    names.RESOURCE_QUOTA_NOT_FIT: "it would exceed the namespace's quota",
+    device_codes.CARD_MIG_INFEASIBLE: "the existing partitions of its device leave no room for it",
+    device_codes.CUSTOM_FILTER_RULE: "it has no such capacity, or not as the request wants it",
+    device_codes.RESOURCE_QUOTA_NOT_FIT: "it would exceed the namespace's quota",
 }
 """What is said of a card without its figures."""
 
@@ -93,26 +94,26 @@ def refusal(
     """
     used, total, profile = figures.used, figures.total, device.profile
     match code:
-        case names.CARD_UUID_MISMATCH | names.CARD_TYPE_MISMATCH:
+        case device_codes.CARD_UUID_MISMATCH | device_codes.CARD_TYPE_MISMATCH:
             uuid = f"its uuid is {device.string_attribute(profile.uuid) or 'not known'}"
             product = f"it is {device.string_attribute(profile.product) or 'of unknown type'}"
-            has = uuid if code == names.CARD_UUID_MISMATCH else product
+            has = uuid if code == device_codes.CARD_UUID_MISMATCH else product
             text = "; ".join(filter(None, (has, _requested(view, listing))))
-        case names.CARD_INSUFFICIENT_MEMORY:
+        case device_codes.CARD_INSUFFICIENT_MEMORY:
             text = _short(figures, _MEMORY, _wanted(view, device, profile.memory))
-        case names.CARD_INSUFFICIENT_CORE:
+        case device_codes.CARD_INSUFFICIENT_CORE:
             text = _short(figures, _CORES, _wanted(view, device, profile.cores))
-        case names.CARD_TIME_SLICING_EXHAUSTED if view.shared(device):
+        case device_codes.CARD_TIME_SLICING_EXHAUSTED if view.shared(device):
             text = _short(figures, _SLOTS, _wanted(view, device, profile.shares))
-        case names.CARD_TIME_SLICING_EXHAUSTED:
+        case device_codes.CARD_TIME_SLICING_EXHAUSTED:
             text = "another claim holds it exclusively"
-        case names.EXCLUSIVE_CONFLICT:
+        case device_codes.EXCLUSIVE_CONFLICT:
             text = f"asks for a whole idle device, {used[_SLOTS]} of {total[_SLOTS]} shares are taken"
-        case names.CARD_COMPUTE_UNITS_EXHAUSTED:
+        case device_codes.CARD_COMPUTE_UNITS_EXHAUSTED:
             text = f"{used[_CORES]} of {total[_CORES]} cores are taken"
-        case names.CARD_NOT_HEALTH | names.CARD_CORDONED if device.taints:
+        case device_codes.CARD_NOT_HEALTH | device_codes.CARD_CORDONED if device.taints:
             text = "taints " + ", ".join(f"{taint.key}={taint.value}:{taint.effect}" for taint in device.taints)
-        case names.CARD_QOS_MISMATCH:
+        case device_codes.CARD_QOS_MISMATCH:
             text = f"its {used[_SLOTS]} tenants have another quality of service"
         case _:
             text = _TEXTS.get(code, "")

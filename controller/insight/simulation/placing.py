@@ -27,6 +27,7 @@ from controller.insight.simulation.label_keys import with_label_keys
 from controller.insight.simulation.report import SimulationReport, claim_entry
 from controller.insight.simulation.settings import SimulationSettings
 from controller.insight.simulation.view import SimulatedCluster
+from controller.preemption import NoPlan
 from controller.views.explanation import GangExplanation
 from controller.webhook import ConversionRefused, asks_for_cards, convert_pod, unconverted_namespace
 from controller.webhook import Options as ConvertOptions
@@ -140,6 +141,14 @@ class Placing:
         self._settings = settings
         self._report = report
 
+    def in_order(self, waiting: list[WaitingUnit]) -> list[WaitingUnit]:
+        """Return the units in the order in which they are decided: with preemption by descending
+        priority, as in the queue.
+        """
+        if not self._settings.preemption:
+            return waiting
+        return sorted(waiting, key=lambda unit: -max(self._view.tenants.priority(each.pod) for each in unit.members))
+
     def assess(self, unit: WaitingUnit) -> AssessedUnit[Unready]:
         pods = [member.pod for member in unit.members]
         problems = {member.pod.key: member.problem for member in unit.members}
@@ -176,6 +185,22 @@ class Placing:
         gang = explained_gang(unit.gang, answer) if unit.gang is not None else None
         return SimulatedDecision(answer.placed, refused, "", gang, answer.domain)
 
+    def _preempt(self, unit: AssessedUnit[Unready], decision: SimulatedDecision) -> SimulatedDecision:
+        """Return the places that a refused unit gets by preemption; its victims are removed."""
+        refusal = next(iter(decision.refused.values()), None)
+        if decision.placed or not self._settings.preemption or refusal is None or not refusal.lacks_room:
+            return decision
+        plan = self._view.preemption().plan(unit.unit)
+        if isinstance(plan, NoPlan):
+            message = f"{refusal.message}; preemption does not help: {plan.sentence}"
+            refused = dict.fromkeys(decision.refused, dataclasses.replace(refusal, message=message))
+            return replace(decision, refused=refused, message=decision.message and message)
+        self._report.preempted(plan)
+        self._view.leave((*plan.victims, *plan.releasing))
+        placed = {request.pod.key for request, _ in plan.placed}
+        refused = {key: each for key, each in decision.refused.items() if key not in placed}
+        return SimulatedDecision(plan.placed, refused)
+
     def _refused(
         self, unit: AssessedUnit[Unready], answer: UnitRefusal | None, refusal: Unschedulable, message: str
     ) -> SimulatedDecision:
@@ -185,7 +210,7 @@ class Placing:
     def place(self, unit: WaitingUnit) -> None:
         """Decide the unit, and count its pods where they are placed."""
         assessed = self.assess(unit)
-        decision = self.decide(assessed)
+        decision = self._preempt(assessed, self.decide(assessed))
         if assessed.gang is not None:
             self._report.gang(
                 assessed.gang, placed=len(decision.placed), domain=decision.domain, message=decision.message

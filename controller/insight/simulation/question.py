@@ -21,6 +21,7 @@ from controller.insight.simulation.settings import SimulationSettings
 from controller.insight.simulation.view import SimulatedCluster
 from controller.insight.simulation.workloads import EXPANDED, Workloads
 from controller.inventory import Heartbeat, Inventory
+from controller.preemption import NoPlan, PreemptionPlan
 from controller.views.explanation import GangExplanation
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
@@ -45,6 +46,8 @@ class Question(Struct, frozen=True):
     notes: tuple[str, ...]
     gang: GangExplanation | None = None
     """The decision on the pod's gang, if it is a member of one."""
+    plan: Callable[[], PreemptionPlan | NoPlan] | None = None
+    """Plans preemption for the pod, or for its gang. None: it cannot be decided on."""
 
 
 def question(
@@ -99,6 +102,7 @@ def question(
         problem=problem,
         notes=(*notes, *view.notes, *notices),
         gang=gang,
+        plan=(lambda: view.preemption().plan(assessed.unit)) if request is not None else None,
     )
 
 
@@ -112,8 +116,7 @@ def _decided_gang(
     for member, placed in decision.placed:
         if member.pod.key != pod.key:
             view.inventory.assume_pod(member.pod, placed.node)
-            for entry in placed.allocations:
-                view.inventory.assume(entry.claim.metadata.uid, entry.allocation)
+            view.inventory.usage.assume(placed.holdings)
     return decision.gang
 
 

@@ -21,6 +21,7 @@ from msgspec import Struct, field
 
 from controller.decide import Score
 from controller.gangs import GangState
+from controller.preemption import PreemptionPlan
 from controller.reasons import Reason
 from controller.views.explanation import Explanation
 from hami_dra.api.quantity import InvalidQuantity, Quantity
@@ -37,6 +38,8 @@ class SimulationReport(Struct):
     unplaced: list[Json] = field(default_factory=list)
     gangs: list[Json] = field(default_factory=list)
     """In the order of placement."""
+    preemptions: list[Json] | None = None
+    """In the order of placement; None: without preemption."""
     explanation: Explanation | None = None
     """Of the pod that the settings name, as it was decided in its turn. Not part of the document."""
     notes: list[str] = field(default_factory=list)
@@ -46,7 +49,8 @@ class SimulationReport(Struct):
 
     def document(self) -> Json:
         gangs = {"gangs": self.gangs} if self.gangs else {}
-        return {"placements": self.placements, "unplaced": self.unplaced, **gangs}
+        preemptions = {"preemptions": self.preemptions} if self.preemptions is not None else {}
+        return {"placements": self.placements, "unplaced": self.unplaced, **gangs, **preemptions}
 
     def placed(self, pod: str, node: str, claims: Sequence[Json], score: Score) -> None:
         devices = [{"device": device, "score": round(value, _DIGITS)} for device, value in score.devices]
@@ -64,6 +68,15 @@ class SimulationReport(Struct):
         """`reasons`: by code, the number of devices or nodes; `reason`: what the message says."""
         parts = {"reason": msgspec.to_builtins(reason)} if reason is not None else {}
         self.unplaced.append({"pod": pod, "reasons": dict(reasons), "message": message, "error": error, **parts})
+
+    def preempted(self, plan: PreemptionPlan) -> None:
+        """Note the pods of a unit; the first of them with the victims, and the terminating pods that they wait for."""
+        victims, waits_for = [pod.key for pod in plan.victims], [pod.key for pod in plan.releasing]
+        for number, (request, decision) in enumerate(plan.placed):
+            entry: Json = {"pod": request.pod.key, "node": decision.node, "victims": [] if number else victims}
+            if not number:
+                entry |= {"waitsFor": waits_for, "violations": plan.violations, "isCut": plan.is_cut}
+            self.preemptions = [*(self.preemptions or ()), entry]
 
     def gang(self, state: GangState, *, placed: int, domain: str = "", message: str = "") -> None:
         """`placed`: number of members that this simulation placed."""

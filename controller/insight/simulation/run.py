@@ -64,7 +64,7 @@ def play(documents: Iterable[Document], settings: SimulationSettings, on_pod: On
             pods.extend((item.source, raw) for raw in workloads.pods_of(item))
             view.notice(item.source, describe(item.kind, item.raw), metadata_notices(item.raw))
     generate_volume_claims(pods, workloads, view)
-    report = SimulationReport()
+    report = SimulationReport(preemptions=[] if settings.preemption else None)
     waiting = [settled(source, raw, view) for source, raw in pods]
     shared = SharedClaims()
     for each in waiting:
@@ -80,7 +80,7 @@ def _place_all(waiting: list[WaitingPod], placing: Placing, view: SimulatedClust
     for each in waiting:
         view.gangs.pod_changed(None, each.pod)
     done = 0
-    for unit in units(waiting, view):
+    for unit in placing.in_order(units(waiting, view)):
         with view.inventory.verdicts.within(Heartbeat(partial(on_pod, done, len(waiting)))):
             placing.place(unit)
         done += len(unit.members)

@@ -23,6 +23,10 @@ class SimulationSettings(Struct, frozen=True):
     """Nodes that a pod prefers come before those that the node policy prefers."""
     scheduler_names: frozenset[str] = frozenset({"default-scheduler"})
     """Schedulers whose pods hami-dra places; pods of others are not placed."""
+    preemption: bool = False
+    """Pods that find no room preempt others."""
+    exceeds_budgets: bool = False
+    """Preemption exceeds a PodDisruptionBudget if nothing else helps."""
     gang_sources: frozenset[Source] | None = None
     """Optional kinds of groups of pods that count as gangs; None: not known, so none does."""
     gates: FeatureGates = FeatureGates()

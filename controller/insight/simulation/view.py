@@ -15,11 +15,13 @@ from controller.insight.manifests import Item, Raw, derived_uid, read
 from controller.insight.simulation.settings import SimulationSettings
 from controller.insight.simulation.volume_claims import with_default_class
 from controller.inventory import Inventory, PoolGates
+from controller.preemption import Budgets, Preemption, PreemptionRules, Tenants, latest_moment
 from controller.webhook import IGNORE, UNCONVERTED, LegacyConversion
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import Kind
-from hami_dra.api.podclaims import ClaimRef
+from hami_dra.api.podclaims import ClaimRef, claim_keys
+from hami_dra.api.policy import PodDisruptionBudget
 from hami_dra.api.resource import (
     IMPLICIT_RESOURCE,
     AllocationResult,
@@ -48,6 +50,9 @@ class SimulatedCluster:
         self.gang_sources = settings.gang_sources or frozenset()
         self.gangs = Gangs(self.gang_sources)
         """Fed with the groups and the running pods."""
+        self.tenants = Tenants(self.gangs, self._claim_of)
+        """The running pods of the input."""
+        self._budgets: list[PodDisruptionBudget] = []
         if settings.kubernetes is not None:
             self.inventory.set_version(*settings.kubernetes)
             self.gangs.set_version(*settings.kubernetes)
@@ -121,6 +126,8 @@ class SimulatedCluster:
                 self.inventory.namespace_changed(None, obj)
             case kinds.DEVICE_TAINT_RULE:
                 self.inventory.taint_rule_changed(None, obj)
+            case kinds.POD_DISRUPTION_BUDGET:
+                self._budgets.append(obj)
             case kinds.RESOURCE_QUOTA:
                 self.inventory.quota_changed(None, obj)
             case kind if kind in kinds.POD_GROUPS:
@@ -166,6 +173,22 @@ class SimulatedCluster:
         self.pods[pod.key] = pod
         self.inventory.pod_changed(None, pod)
         self.gangs.pod_changed(None, pod)
+        self.tenants.pod_changed(None, pod)
+
+    def leave(self, pods: Iterable[Pod]) -> None:
+        """Remove running pods, and deallocate the claims that no other pod uses."""
+        pods = tuple(pods)
+        freed = set(self.tenants.freed_by(pods))
+        for pod in pods:
+            del self.pods[pod.key]
+            for feed in (self.inventory.pod_changed, self.gangs.pod_changed, self.tenants.pod_changed):
+                feed(pod, None)
+        for key in {key for pod in pods for key in claim_keys(pod)}:
+            claim = self.claims.get(key)
+            if claim is not None and claim.metadata.uid in freed:
+                status = msgspec.structs.replace(claim.status, allocation=None, reserved_for=())
+                self.claims[key] = msgspec.structs.replace(claim, status=status)
+                self.inventory.claim_changed(claim, self.claims[key])
 
     # -- queries -----------------------------------------------------------------------------------
 
@@ -203,6 +226,20 @@ class SimulatedCluster:
         if claim is not None:
             self._allow_admin_access(claim)
         return claim
+
+    def _claim_of(self, key: str) -> ResourceClaim | None:
+        return self.claims.get(key) or self.generated.get(key)
+
+    def preemption(self) -> Preemption:
+        """Return preemption at the time of the last thing that the input says of running pods."""
+        now = max(map(latest_moment, self.pods.values()), default=0.0)
+        return Preemption(
+            self.inventory,
+            self.tenants,
+            Budgets(self._budgets, best_effort=self._settings.exceeds_budgets),
+            self._settings.options,
+            PreemptionRules(now),
+        )
 
     def template(self, key: str) -> ResourceClaimTemplate | None:
         item = self._templates.get(key)

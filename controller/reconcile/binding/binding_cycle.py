@@ -91,8 +91,7 @@ class BindingCycle:
         claims = [entry.claim.metadata.uid for entry in decision.allocations]
         self._assumed[pod.metadata.uid] = claims
         self._in_flight.begin([pod.metadata.uid, *claims])
-        for entry in decision.allocations:
-            self._context.inventory.assume(entry.claim.metadata.uid, entry.allocation)
+        self._context.inventory.usage.assume(decision.holdings)
         self._assumed_pods.begin(pod, decision.node)
         finish = self._guard.run(pod.key, self._finish(pod, decision, gang))
         group.create_task(finish, name=f"commit {pod.key}")

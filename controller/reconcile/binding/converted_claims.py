@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from controller.reconcile.queueing import Conversion
 from controller.reconcile.runtime import Context, messages
+from controller.webhook import LegacyConversion, is_same_request
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE
@@ -45,7 +45,7 @@ _Made = ResourceClaim | ResourceClaimTemplate
 
 
 class ConvertedClaims:
-    def __init__(self, context: Context, conversion: Conversion) -> None:
+    def __init__(self, context: Context, conversion: LegacyConversion) -> None:
         self._context = context
         self._guard = context.guard("converted claims")
         self._conversion = conversion
@@ -156,7 +156,7 @@ class ConvertedClaims:
 
     def _compare(self, pod: Pod, body: Mapping[str, Any], stored: _Made) -> None:
         """Report on the pod if a different object has the name that its request needs."""
-        if not self._conversion.is_same_request(body, stored):
+        if not is_same_request(body, stored):
             self._report(
                 pod,
                 f"{_name(body)} exists with other content than its name stands for; delete it, and "

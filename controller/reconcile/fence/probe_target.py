@@ -59,7 +59,7 @@ def find_target(
 ) -> Target | None:
     """Return a node that would serve the probe. `bodies_for`: returns the probe for given capacities."""
     tried: set[tuple[int, tuple[str, ...]]] = set()
-    fits = inventory.node_fit(bodies_for(()).pod).mask
+    fits = inventory.rules.node_fit(bodies_for(()).pod).mask
     for row, capacities in islice(_candidates(inventory, driver), _TRIES):
         nodes = [int(inventory.devices.node[row])]
         if nodes == [NOWHERE]:

@@ -2,7 +2,7 @@
 
 from controller.reconcile.queueing.gang_queue import GangQueue
 from controller.reconcile.queueing.node_backoff import NodeBackoff
-from controller.reconcile.queueing.pod_assessment import Conversion, Pending, PodAssessor, QueuedUnit
+from controller.reconcile.queueing.pod_assessment import Pending, PodAssessor, QueuedUnit
 from controller.reconcile.queueing.queueing_hints import News, helpful
 from controller.reconcile.queueing.refused_groups import FOREVER
 from controller.reconcile.queueing.selector_budgets import NamespaceWaits, SelectorBudgets, content_of

@@ -6,9 +6,8 @@ answer says what to report or do.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,30 +27,10 @@ from controller.decide import Companions, SchedulingRequest
 from controller.inventory import Inventory
 from controller.reconcile.queueing.waiting_pods import WaitingPods
 from controller.reconcile.runtime import Context, messages
+from controller.webhook import LegacyConversion
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import ClaimRef
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
-
-
-class Conversion(Protocol):
-    """Facts about pods that were converted from legacy resources."""
-
-    def plugin_resources(self, pod: Pod) -> tuple[str, ...]:
-        """Return the extended resources it requested originally. Raises ValueError for a foreign annotation."""
-
-    def claim_or_template(self, pod: Pod) -> Mapping[str, Any] | None:
-        """Return the ResourceClaim, or ResourceClaimTemplate, that the pod was converted to, or None for
-        other pods. Raises ValueError.
-        """
-
-    def is_same_request(self, body: Mapping[str, Any], stored: ResourceClaim | ResourceClaimTemplate) -> bool:
-        """Return whether a stored one requests the same as `body`, a result of `claim_or_template`."""
-
-    def bypassed(self, pod: Pod, offered: Collection[str]) -> str | None:
-        """Return what to do about a pod that should have been converted but was not, or None.
-
-        `offered`: extended resources that device plugins offer on some node.
-        """
 
 
 class Pending(Struct, frozen=True):
@@ -75,7 +54,7 @@ class _InformerView:
     """The cluster as the informers know it."""
 
     context: Context
-    conversion: Conversion | None
+    conversion: LegacyConversion | None
 
     @property
     def inventory(self) -> Inventory:
@@ -100,7 +79,7 @@ class _InformerView:
 
 
 class PodAssessor:
-    def __init__(self, context: Context, waiting: WaitingPods, conversion: Conversion | None) -> None:
+    def __init__(self, context: Context, waiting: WaitingPods, conversion: LegacyConversion | None) -> None:
         scheduling = context.settings.scheduling
         self._view = _InformerView(context, conversion)
         self._settings = AssessmentSettings(

@@ -77,8 +77,8 @@ class SelectorBudgets:
         self.limits: Final = limits
         self.clock: Final = clock
         self._metrics = metrics
-        self._expressions = _Sums()
-        self._claims = _Sums()
+        self.expressions = _Sums()
+        self.claims = _Sums()
         self._pauses: OrderedDict[Digest, _Pause] = OrderedDict()
         self._caused: dict[str, float] = {}
         self._spent: dict[str, tuple[float, float]] = {}
@@ -107,8 +107,8 @@ class SelectorBudgets:
 
     def begin_pause(self, digest: Digest, what: str, now: float) -> None:
         """Refuse it until the pause is over; afterwards it has its whole budget."""
-        self._expressions.clear(digest)
-        self._claims.clear(digest)
+        self.expressions.clear(digest)
+        self.claims.clear(digest)
         before = self._pauses.pop(digest, None)
         times = before.times + 1 if before is not None else 1
         seconds = doubled(self.limits.retry_first, times - 1, self.limits.retry_most)
@@ -138,19 +138,6 @@ class SelectorBudgets:
     def _debt(self, namespace: str, now: float) -> float:
         seconds, at = self._spent.get(namespace, (0.0, now))
         return max(0.0, seconds - (now - at) * self.limits.namespace / 60.0)
-
-    def add_to_expression(self, digest: Digest, seconds: float) -> float:
-        return self._expressions.add(digest, seconds)
-
-    def expression_is_known(self, digest: Digest) -> None:
-        """Record that all devices have a result for the expression."""
-        self._expressions.clear(digest)
-
-    def add_to_claim(self, content: Digest, seconds: float) -> float:
-        return self._claims.add(content, seconds)
-
-    def claim_is_decided(self, content: Digest) -> None:
-        self._claims.clear(content)
 
 
 class DecisionBudget:
@@ -194,16 +181,16 @@ class DecisionBudget:
         book, limits = self._book, self._book.limits
         book.count(payer, seconds)
         digest = _digest_of(expression, payer)
-        total = book.add_to_expression(digest, seconds)
+        total = book.expressions.add(digest, seconds)
         most = limits.device_class if payer is Payer.CLASS else limits.expression
         if left and total > most:
             what = f"took {total:.2g} s of CPU and {counted(left, 'device')} {'is' if left == 1 else 'are'} left; a selector may take {most:g} s"
             raise self._over(expression, payer, "expression", digest, what)
         if done and not left:
-            book.expression_is_known(digest)
+            book.expressions.clear(digest)  # all devices have a result
         if payer is Payer.CLAIM:
             book.spend(self._namespace, seconds, self._now)
-            of_claim = book.add_to_claim(self._claims, seconds)
+            of_claim = book.claims.add(self._claims, seconds)
             if of_claim > limits.claim:
                 what = f"is one of those that took {of_claim:.2g} s of CPU; the selectors of one pod may take {limits.claim:g} s"
                 raise self._over(expression, payer, "claim", self._claims, what)
@@ -230,7 +217,7 @@ class DecisionBudget:
     def decided(self) -> None:
         """Record that the pod has its answer."""
         if self._content is not None:
-            self._book.claim_is_decided(self._content)
+            self._book.claims.clear(self._content)
 
     @property
     def _claims(self) -> Digest:

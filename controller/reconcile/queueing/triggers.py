@@ -220,7 +220,7 @@ class Triggers:
         """Return whether other nodes may fit the pod by its new labels: most labels are read by nothing."""
         if old.metadata.labels == new.metadata.labels:
             return False
-        by_labels = any(map(self._inventory.refuses_by_labels, (old, new)))
+        by_labels = any(map(self._inventory.rules.refuses_by_labels, (old, new)))
         return pod_shape(old, by_labels=by_labels) != pod_shape(new, by_labels=by_labels)
 
     def _node_may_help(self, node: str) -> None:

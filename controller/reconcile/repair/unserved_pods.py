@@ -5,8 +5,8 @@ Subscribed by the controller.
 
 from collections import Counter
 
-from controller.reconcile.queueing import Conversion
 from controller.reconcile.runtime import Events, SchedulingSettings, messages
+from controller.webhook import LegacyConversion
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import POD
 from hami_dra.api.podstate import is_pending, is_probe, is_unschedulable
@@ -34,7 +34,7 @@ class NodeResources:
 class UnconvertedPodWatch:
     """Of pods that the webhook should have converted, but did not. The conversion knows the legacy resources."""
 
-    def __init__(self, conversion: Conversion, events: Events) -> None:
+    def __init__(self, conversion: LegacyConversion, events: Events) -> None:
         self._conversion = conversion
         self._events = events
         self._resources = NodeResources()

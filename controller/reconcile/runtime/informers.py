@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from controller.gangs import OPTIONAL_SOURCES, SOURCES, GangKey, Gangs, Source
 from controller.inventory import Inventory
+from controller.preemption import Tenants
 from controller.reconcile.runtime.clock import Clock
 from hami_dra.api import kinds
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
@@ -23,6 +24,7 @@ from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.api.podclaims import claim_keys, volume_claim_keys
 from hami_dra.api.podstate import is_pending
+from hami_dra.api.policy import PodDisruptionBudget
 from hami_dra.api.resource import (
     DeviceClass,
     DeviceTaintRule,
@@ -160,7 +162,8 @@ class Informer(Generic[T]):
 
 class Informers:
     """The informers. `taint_rules` is None if the cluster serves no DeviceTaintRule. `count`: see
-    `Informer`. `gang_sources`: optional sources of gangs that count.
+    `Informer`. `gang_sources`: optional sources of gangs that count. `preempts`: whether pods may
+    be evicted; otherwise nothing is kept for that.
     """
 
     def __init__(
@@ -172,6 +175,7 @@ class Informers:
         *,
         count: Callable[[str], None] = count_nothing,
         gang_sources: Collection[Source] = frozenset(),
+        preempts: bool = False,
     ) -> None:
         self._rewound = asyncio.Event()
         pod_store: Store[Pod] = Store(
@@ -218,6 +222,7 @@ class Informers:
         self.claims.subscribe(inventory.claim_changed)
         self.pods.subscribe(inventory.pod_changed)
         self.pods.subscribe(self.gangs.pod_changed)
+        self._read_for_preemption(cluster if preempts else None, clock, count)
         if self.taint_rules is not None:
             self.taint_rules.subscribe(inventory.taint_rule_changed)
 
@@ -241,6 +246,25 @@ class Informers:
         yield from (self.claims, self.pods)
         if self.taint_rules is not None:
             yield self.taint_rules
+        if self.budgets is not None:
+            yield self.budgets
+
+    def _read_for_preemption(self, cluster: Cluster | None, clock: Clock, count: Callable[[str], None]) -> None:
+        self.budgets: Informer[PodDisruptionBudget] | None = None
+        self.tenants: Tenants | None = None
+        if cluster is None:
+            return
+        self.budgets = Informer(
+            cluster,
+            kinds.POD_DISRUPTION_BUDGET,
+            clock,
+            count=count,
+            readable=lambda _kind, _readable: None,
+            unread="no pod is evicted for another one without it (manifests/optional/preemption.yaml)",
+        )
+        self.tenants = Tenants(self.gangs, self.claim)
+        self.pods.subscribe(self.tenants.pod_changed)
+        self.claims.subscribe(partial(_claim_changed, self.tenants))
 
     def handling(self) -> str:
         """Return the kind and key of the object that is handled at the moment; empty: none."""
@@ -361,6 +385,11 @@ class Informers:
 
 def allocated_devices(claim: ResourceClaim) -> Iterable[str]:
     return {result.device_id for result in claim.results}
+
+
+def _claim_changed(tenants: Tenants, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+    if (claim := new or old) is not None:
+        tenants.claim_changed(claim.key)
 
 
 def _template_keys(pod: Pod) -> Iterable[str]:

@@ -42,6 +42,9 @@ GATE_NOT_LIFTED: Final = "GateNotLifted"
 SHARED_CLAIM_APART: Final = "SharedClaimApart"
 INVALID_GANG: Final = "InvalidGang"
 GANG_INCOMPLETE: Final = "GangIncomplete"
+PREEMPTING: Final = "Preempting"
+PREEMPTED: Final = "Preempted"
+PREEMPTION_DELAYED: Final = "PreemptionDelayed"
 
 
 class Message(Struct, frozen=True):

@@ -16,6 +16,7 @@ from controller.reconcile.runtime.queue_stats import QueueStats
 from hami_dra.kube.guard import LoopGuard
 
 _DECISION_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
+_PREEMPTION_BUCKETS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)
 _COMMIT_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0)
 
 _M = TypeVar("_M")
@@ -93,6 +94,21 @@ class Metrics:
     )
     commit_seconds = _Declared(
         Histogram, "commit_seconds", "Seconds from a decision until it is written.", buckets=_COMMIT_BUCKETS
+    )
+    preemptions = _Declared(
+        Counter,
+        "preemptions",
+        "Places held for units without room, by result: begun (pods are evicted), awaited (pods terminate already), "
+        "placed, given_up.",
+        "result",
+        ("begun", "awaited", "placed", "given_up"),
+    )
+    evictions = _Declared(Counter, "evictions", "Pods evicted for pods of higher priority.")
+    preemption_seconds = _Declared(
+        Histogram,
+        "preemption_seconds",
+        "Seconds for which a place was held until its unit was placed.",
+        buckets=_PREEMPTION_BUCKETS,
     )
     undos = _Declared(
         Counter,

@@ -19,7 +19,7 @@ from controller.settings.controller import (
     QueueingSettings,
     RepairSettings,
 )
-from controller.settings.placing import DEFAULT_SCHEDULER
+from controller.settings.placing import DEFAULT_SCHEDULER, ControllerPreemption
 from hami_dra.api.errors import ConfigError
 from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 
@@ -88,9 +88,20 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     drivers: DriverSettings
     scheduling: SchedulingSettings = SchedulingSettings()
+    preemption: ControllerPreemption = ControllerPreemption()
     queueing: QueueingSettings = QueueingSettings()
     binding: BindingSettings = BindingSettings()
     fence: FenceSettings = FenceSettings()
     repair: RepairSettings = RepairSettings()
     observability: ObservabilitySettings = ObservabilitySettings()
     leadership: LeadershipSettings = LeadershipSettings()
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError."""
+        if self.preempts and self.drivers.mode is not Mode.EXCLUSIVE:
+            raise ConfigError("--preemption=devices needs --mode=exclusive: in native mode kube-scheduler allocates")
+
+    @property
+    def preempts(self) -> bool:
+        """Whether pods are evicted for others."""
+        return self.preemption.preemption

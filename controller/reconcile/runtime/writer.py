@@ -57,6 +57,10 @@ class Writer:
             lambda: self._cluster.delete(kind, name, namespace=namespace, uid=uid, resource_version=resource_version),
         )
 
+    async def evict(self, name: str, namespace: str, *, uid: str) -> None:
+        """Evict the pod of this UID. Raises as `Cluster.evict`, and `LeadershipLost`."""
+        await self._guarded(f"evict pod {name}", lambda: self._cluster.evict(name, namespace, uid=uid))
+
     async def _guarded(self, what: str, write: Callable[[], Awaitable[R]]) -> R:
         if not self._may_write():
             raise LeadershipLost(f"{what}: this process does not lead any more")

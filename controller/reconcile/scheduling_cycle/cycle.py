@@ -33,6 +33,7 @@ from controller.decide import Decision, EqualRefusals, SchedulingRequest, withou
 from controller.gangs import GangKey, UnitDecision, UnitRefusal, decide_unit
 from controller.inventory import SliceSpent
 from controller.reasons import Change
+from controller.reconcile.preemption import Waits
 from controller.reconcile.queueing import (
     FOREVER,
     GangQueue,
@@ -262,6 +263,14 @@ class SchedulingCycle:
 
     def _decide_on(self, unit: QueuedUnit, now: float) -> None:
         signature = unit.signature(self.context.inventory)
+        if self.acting.preemptor is not None and (held := self.acting.preemptor.resume(unit)) is not None:
+            if isinstance(held, Waits):
+                self._unplaced.say(unit, held)
+                self.waiting.queue.wait(unit.pod.key, held.until)
+            else:
+                self._notices.decided(unit, held)
+                self._act_on(unit, signature, held, now)
+            return
         if self.waiting.queue.is_known_full(signature.digest):
             if self._unplaced.is_uneven(signature):
                 self._unplaced.wait_for_others(unit.pod.key, signature, refused_at=None)
@@ -269,7 +278,7 @@ class SchedulingCycle:
             if (known := self._unplaced.refusal_of(signature)) is not None:
                 known = replace(known, member=unit.pod.key)
                 self._notices.decided(unit, known, again=True)
-                self._unplaced.refuse(unit, signature, known, now, refused_at=None)
+                self._refuse(unit, signature, known, now, refused_at=None)
                 return
         answer, spent = self._decide(unit)
         self._notices.decided(unit, answer)
@@ -283,7 +292,21 @@ class SchedulingCycle:
         if unit.gang is not None:
             self.context.metrics.gang_decisions.labels("refused").inc()
             rest = _REST * spent
-        self._unplaced.refuse(unit, signature, answer, now, refused_at=now + rest)
+        self._refuse(unit, signature, answer, now, refused_at=now + rest)
+
+    def _refuse(
+        self, unit: QueuedUnit, signature: Signature, refusal: UnitRefusal, now: float, *, refused_at: float | None
+    ) -> None:
+        """Let the unit wait for room, or for pods that are evicted for it. Raises SliceSpent."""
+        preemptor = self.acting.preemptor
+        waits = preemptor.consider(unit, signature.digest, refusal.refusal) if preemptor is not None else None
+        if waits is not None:
+            self._unplaced.say(unit, waits)
+        if waits is not None and waits.keeps_gate:
+            self.waiting.queue.wait(unit.pod.key, waits.until)
+        else:
+            until = FOREVER if waits is None else waits.until
+            self._unplaced.refuse(unit, signature, refusal, now, refused_at=refused_at, until=until)
 
     def _decide(self, unit: QueuedUnit) -> tuple[UnitDecision | UnitRefusal, float]:
         """Decide the unit. Returns the CPU seconds, too. Raises SliceSpent."""
@@ -321,7 +344,9 @@ class SchedulingCycle:
         if self._waits_for_nominated(request, decision, now):
             self._notices.not_yet(unit, f"kube-scheduler is making room for it on {request.preferred_node}")
             self.waiting.queue.wait(unit.pod.key, now + _NOMINATION_INTERVAL)
-        elif not request.required_node and not self.context.inventory.fits_in_any_order(request.pod, decision.node):
+        elif not request.required_node and not self.context.inventory.rules.fits_in_any_order(
+            request.pod, decision.node
+        ):
             why = "other pods must be bound before it, or kube-scheduler would find its topology spread or affinity broken"
             self._notices.not_yet(unit, why)
             self._unplaced.wait_for_others(unit.pod.key, signature, refused_at=now)
@@ -345,6 +370,8 @@ class SchedulingCycle:
         return any(map(is_leaving, self.context.informers.pods_on(nominated)))
 
     def _place(self, unit: QueuedUnit, answer: UnitDecision) -> None:
+        if self.acting.preemptor is not None:
+            self.acting.preemptor.placed(unit)
         self._notices.placed(unit, answer)
         self.context.metrics.decisions.labels("placed").inc(len(answer.placed))
         self.waiting.timeouts.forget(unit.key)

@@ -14,12 +14,14 @@ from controller.assessment import Foreign, Signature
 from controller.cluster.incremental import LruCache
 from controller.gangs import UnitRefusal
 from controller.reasons import ANY, FOREIGN
+from controller.reconcile.preemption import Waits
 from controller.reconcile.queueing import FOREVER, News, Pending, QueuedUnit, WaitingPods, helpful
 from controller.reconcile.runtime import Context
 from controller.reconcile.scheduling_cycle.collaborators import Acting
 from controller.reconcile.scheduling_cycle.gang_life import GangLife
 from controller.reconcile.scheduling_cycle.notices import Notices
 from hami_dra.api.core import Pod
+from hami_dra.api.kinds import POD
 from hami_dra.api.podstate import has_our_gate
 
 log = logging.getLogger(__name__)
@@ -150,17 +152,18 @@ class UnplacedUnits:
         now: float,
         *,
         refused_at: float | None,
+        until: float = FOREVER,
     ) -> None:
         """Queue a unit that found no room, and release what it holds, which keeps devices from others.
 
-        `refused_at`: from when on it pauses, or None if it was not decided because an equal one was
+        `until`: when it is evaluated at the latest. `refused_at`: from when on it pauses, or None if it was not decided because an equal one was
         refused. Selectors that take too long postpone it: only its owner, or time, can help. It keeps
         its gates then, for kube-scheduler would evaluate the same selectors, for each device of each
         node, and has no such limits.
         """
         self.notices.refused(unit, refusal, now)
         why = refusal.message if unit.gang is not None else "its other claims do not fit next to it"
-        until = self._end_of_hold(unit, why, now)
+        until = min(until, self._end_of_hold(unit, why, now))
         self._lift_others(unit)
         if refusal.refusal.overrun is not None:
             self.waiting.queue.wait(unit.pod.key, min(until, refusal.refusal.overrun.until))
@@ -177,6 +180,13 @@ class UnplacedUnits:
             helps=helpful(refusal.refusal) if signature.is_uniform else ANY,
             review=self.context.settings.queueing.reconsider,
         )
+
+    def say(self, unit: QueuedUnit, waits: Waits) -> None:
+        """Tell what becomes of a unit for which pods are evicted, or will be."""
+        if waits.keeps_gate:
+            self.notices.not_yet(unit, waits.why)
+        if waits.said is not None:
+            self.context.events.report(POD, unit.pod, waits.said, "Preempt")
 
     def wait_for_others(self, key: str, signature: Signature, *, refused_at: float | None) -> None:
         """Postpone a pod that fits, but would violate its topology spread.

@@ -17,6 +17,7 @@ from controller.settings.webhook import CertificateSettings
 from controller.webhook.server.certificates import Material, ensure_secret, signed
 from controller.webhook.server.configuration import ensure_trust
 from hami_dra.api import names
+from hami_dra.httpserver import CertificateFiles
 from hami_dra.kube.protocol import Cluster
 
 log = logging.getLogger(__name__)
@@ -29,23 +30,6 @@ class CertificateSource(Protocol):
         Raises ClusterError, OSError (including SSLError) and BadAuthority; the context then keeps
         its certificate.
         """
-
-
-@dataclass(slots=True)
-class CertificateFiles:
-    """A certificate and a key in files managed elsewhere."""
-
-    certificate: Path
-    key: Path
-    _loaded: object = field(default=None, init=False)
-
-    async def refresh(self, tls: ssl.SSLContext) -> bytes | None:
-        stamp = stamp_of(self.certificate, self.key)
-        if stamp == self._loaded:
-            return None
-        tls.load_cert_chain(self.certificate, self.key)
-        self._loaded = stamp
-        return self.certificate.read_bytes()
 
 
 @dataclass(slots=True)
@@ -105,11 +89,6 @@ def certificate_source(settings: CertificateSettings, cluster: Cluster, namespac
     if settings.authority_folder is not None:
         return AuthorityFiles(settings.authority_folder, hosts)
     return SharedSecret(cluster, namespace, hosts)
-
-
-def stamp_of(*files: Path) -> object:
-    """Return a value that changes when a file is replaced. Raises OSError."""
-    return tuple((file.stat().st_mtime_ns, file.stat().st_ino) for file in files)
 
 
 def _load(tls: ssl.SSLContext, material: Material) -> None:

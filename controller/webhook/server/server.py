@@ -37,11 +37,11 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from controller.settings.webhook import ServerOptions
 from controller.webhook.admission import Admission, BadReview
 from controller.webhook.convert import UNCONVERTED, Options
-from controller.webhook.server.certificate_sources import certificate_source, stamp_of
+from controller.webhook.server.certificate_sources import certificate_source
 from controller.webhook.server.certificates import BadAuthority
 from controller.webhook.server.metrics import WebhookMetrics
 from hami_dra.api import names
-from hami_dra.httpserver import Limits, listening
+from hami_dra.httpserver import Limits, listening, server_context, stamp_of
 from hami_dra.kube.protocol import Cluster, ClusterError
 
 log = logging.getLogger(__name__)
@@ -79,8 +79,7 @@ class Server:
             excluded_namespaces=settings.excluded_namespaces,
         )
         self._source = certificate_source(settings.certificates, cluster, settings.namespace)
-        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._tls = server_context()
         if settings.client_ca is not None:
             self._tls.verify_mode = ssl.CERT_OPTIONAL  # kubelet's probes present none
         self._client_ca_read: object = None

@@ -14,18 +14,17 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from hami_dra.discovery.errors import DiscoveryError, ToolMissing, Unreadable
 from hami_dra.driver.node.threads import InThread, in_thread
 from hami_dra.kube.backoff import Backoff
+from hami_dra.monitor.readings import Sample, Sampler
 
 log = logging.getLogger(__name__)
 
 Subject = TypeVar("Subject")
-Subject_contra = TypeVar("Subject_contra", contravariant=True)
 Found = TypeVar("Found")
-Found_co = TypeVar("Found_co", covariant=True)
 
 _PATIENCE: Final = 30.0
 """Seconds that one sampling may take."""
@@ -46,27 +45,6 @@ class Failure(StrEnum):
     UNEXPECTED = "unexpected"
 
 
-class Sampled(Protocol[Found_co]):
-    """What one sampling has found."""
-
-    @property
-    def readings(self) -> Mapping[str, Found_co]: ...
-
-    @property
-    def problems(self) -> tuple[str, ...]: ...
-
-
-class Sampler(Protocol[Subject_contra, Found_co]):
-    """`readings.Sampler` for cards, `usage.UsageReader` for containers."""
-
-    @property
-    def source(self) -> str: ...
-
-    def sample(self, subjects: Sequence[Subject_contra], /) -> Sampled[Found_co]: ...
-
-    def close(self) -> None: ...
-
-
 @dataclass(eq=False)
 class Monitoring(Generic[Subject, Found]):
     """Sample the cards; `run()` until cancelled. `every`: seconds. `subjects`: cards or containers present now."""
@@ -85,7 +63,7 @@ class Monitoring(Generic[Subject, Found]):
     failures: Counter[Failure] = field(default_factory=Counter)
     problems: tuple[str, ...] = ()
     """Values that the last sampling could not read."""
-    _look: asyncio.Future[Sampled[Found]] | None = None
+    _look: asyncio.Future[Sample[Found]] | None = None
     _looked_at: float = 0.0
     _failing: Failure | None = None
     _backoff: Backoff = field(init=False)
@@ -133,7 +111,7 @@ class Monitoring(Generic[Subject, Found]):
         self._succeeded(sample)
         return self.every
 
-    def _succeeded(self, sample: Sampled[Found]) -> None:
+    def _succeeded(self, sample: Sample[Found]) -> None:
         if self._failing is not None:
             log.info("%s: %s reports again", self.vendor, self.source)
         self._backoff.reset()

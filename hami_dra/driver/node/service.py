@@ -40,7 +40,7 @@ from hami_dra.kube.guard import LoopGuard
 from hami_dra.kube.protocol import Cluster
 from hami_dra.kube.reflector import Reflector
 from hami_dra.kube.requirements import require_version
-from hami_dra.monitor.readings import Reading, Sampler
+from hami_dra.monitor.readings import CardSampler, Reading
 from hami_dra.monitor.usage import UsageReader
 from hami_dra.vendors.registry import plugin_of
 
@@ -84,7 +84,7 @@ class NodeDriver:
         *,
         demanded: Collection[str] = (),
         metrics: DriverMetrics | None = None,
-        sampler: Callable[[DriverRuntime], Sampler | None] = lambda _: None,
+        sampler: Callable[[DriverRuntime], CardSampler | None] = lambda _: None,
         usage: Callable[[DriverRuntime], UsageReader | None] = lambda _: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -128,7 +128,7 @@ class NodeDriver:
             self._claims = HeldClaims(cluster, settings.node, drivers, self._news.set, sleep, count=count)
         self._notices = Notices(self._events)
 
-    def _set_monitoring(self, runtime: DriverRuntime, sampler: Sampler | None) -> None:
+    def _set_monitoring(self, runtime: DriverRuntime, sampler: CardSampler | None) -> None:
         every = self._settings.monitor_interval
         if sampler is not None and every:
             hardware = runtime.hardware

@@ -36,7 +36,7 @@ from hami_dra.driver.prepare import (
     transactions_of,
 )
 from hami_dra.kube.protocol import Cluster
-from hami_dra.monitor.readings import Sampler
+from hami_dra.monitor.readings import CardSampler
 from hami_dra.monitor.simulated import SimulatedSampler
 from hami_dra.monitor.usage import UsageReader
 from hami_dra.vendors.registry import CONTAINER_VENDORS, containers, plugin_of
@@ -60,7 +60,7 @@ class Wiring(Struct, frozen=True, kw_only=True):
     def plugins(self, cluster: Cluster, metrics: DriverMetrics) -> Callable[[DriverRuntime], Plugin]:
         return lambda runtime: self._plugin(cluster, metrics, runtime)
 
-    def sampler(self, runtime: DriverRuntime) -> Sampler | None:
+    def sampler(self, runtime: DriverRuntime) -> CardSampler | None:
         if self.simulated is not None:
             return SimulatedSampler(runtime.loads, time.monotonic)
         backend = runtime.hardware.backend

@@ -1,4 +1,5 @@
-"""Every node's kubelet: a bound pod runs once its claims are allocated and reserved for it.
+"""Every node's kubelet: a bound pod runs once its claims are allocated and reserved for it, and a
+deleted one ends at once.
 
 Pods never finish on their own.
 """
@@ -17,12 +18,19 @@ class Kubelet:
         copies.claims.on_change(lambda claim: self.worker.add_all(copies.pods_of(claim)))
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        if new is not None and new.spec.node_name and (old is None or not old.spec.node_name):
+        if new is None or not new.spec.node_name:
+            return
+        if old is None or not old.spec.node_name or new.metadata.deletion_timestamp != old.metadata.deletion_timestamp:
             self.worker.add(new.key)
 
     async def _sync(self, key: str) -> None:
         pod = self._copies.pods.store.get(key)
-        if pod is None or not pod.spec.node_name or pod.status.phase != "Pending" or pod.metadata.deletion_timestamp:
+        if pod is None or not pod.spec.node_name:
+            return
+        if pod.metadata.deletion_timestamp:
+            await self._copies.pods.delete(pod, grace_period_seconds=0)
+            return
+        if pod.status.phase != "Pending":
             return
         for claim in self._copies.claims_of(pod):
             if claim is None or claim.status.allocation is None or pod.metadata.uid not in consumer_uids(claim):

@@ -66,9 +66,15 @@ class WatchedStore(Generic[T]):
     async def read(self, name: str, namespace: str) -> T:
         return self._observed(await self._cluster.get(self._kind, name, namespace))
 
-    async def delete(self, item: Object) -> None:
+    async def delete(self, item: Object, grace_period_seconds: int | None = None) -> None:
         meta = item.metadata
-        await self._cluster.delete(self._kind, meta.name, namespace=meta.namespace, uid=meta.uid)
+        await self._cluster.delete(
+            self._kind,
+            meta.name,
+            namespace=meta.namespace,
+            uid=meta.uid,
+            grace_period_seconds=grace_period_seconds,
+        )
 
     def _observed(self, written: T) -> T:
         self.reflector.observe(written)

@@ -5,7 +5,7 @@ from pathlib import Path
 from hami_dra.api.containers import RuntimePartitions
 from hami_dra.api.options import VendorOption, VendorSettings, switch
 from hami_dra.discovery.backend import Backend
-from hami_dra.monitor.readings import Sampler
+from hami_dra.monitor.readings import CardSampler
 from hami_dra.vendors.ascend.containers import AscendContainers
 from hami_dra.vendors.ascend.legacy import AscendLegacy
 from hami_dra.vendors.ascend.publish import AscendPublishing
@@ -27,7 +27,7 @@ def _backend(state_folder: Path | None) -> Backend:
     return discovery.backend(state_folder)
 
 
-def _sampler(_backend: Backend) -> Sampler:
+def _sampler(_backend: Backend) -> CardSampler:
     from hami_dra.vendors.ascend import monitor
 
     return monitor.sampler()

@@ -15,7 +15,7 @@ from hami_dra.discovery.indented import values_of
 from hami_dra.discovery.reading import whole
 from hami_dra.discovery.tool import Tool
 from hami_dra.monitor.listings import ListingSampler
-from hami_dra.monitor.readings import MAX_COUNT, Sample
+from hami_dra.monitor.readings import MAX_COUNT, Reading, Sample
 from hami_dra.vendors.ascend.records import AscendRecord
 
 ECC: Final = "npu-smi info -t ecc"
@@ -58,7 +58,7 @@ class AscendSampler:
         """By uuid."""
         self._next = 0
 
-    def sample(self, cards: Sequence[Card]) -> Sample:
+    def sample(self, cards: Sequence[Card]) -> Sample[Reading]:
         sample = self._listing.sample(cards)
         chips = [
             card

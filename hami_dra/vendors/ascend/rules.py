@@ -18,8 +18,8 @@ from itertools import combinations, groupby, islice, product
 from math import prod
 from typing import Final, NamedTuple
 
-from hami_dra.api import names
 from hami_dra.topology.subsets import MOST_SETS, bits, mask_of
+from hami_dra.vendors import device_codes
 from hami_dra.vendors.ascend.models import series_of_product
 from hami_dra.vendors.protocol import (
     CandidateSets,
@@ -74,11 +74,11 @@ def arrange(node_view: NodeView) -> CandidateSets | None:
     modules = modules_of(node_view.layout, eligible)
     if modules:
         tiers = module_tiers(modules, node_view.layout, node_view.count)
-        return CandidateSets(tiers, names.ALLOCATED_CARDS_INSUFFICIENT, PartitionUse.ANY)
+        return CandidateSets(tiers, device_codes.ALLOCATED_CARDS_INSUFFICIENT, PartitionUse.ANY)
     if node_view.count == 1 or not all(node_view.layout.group):
         return None
     tiers = tiers_of(rings_of(node_view.layout, eligible), node_view.count)
-    return CandidateSets(tiers, names.ALLOCATED_CARDS_INSUFFICIENT, PartitionUse.ANY)
+    return CandidateSets(tiers, device_codes.ALLOCATED_CARDS_INSUFFICIENT, PartitionUse.ANY)
 
 
 def modules_of(layout: Layout, cards: int) -> tuple[Module, ...]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hami_dra.discovery.backend import Backend
-from hami_dra.monitor.readings import Sampler
+from hami_dra.monitor.readings import CardSampler
 from hami_dra.vendors.enflame.containers import EnflameContainers
 from hami_dra.vendors.enflame.legacy import EnflameLegacy
 from hami_dra.vendors.enflame.options import CARD_SLICES
@@ -19,7 +19,7 @@ def _backend(state_folder: Path | None) -> Backend:
     return discovery.backend(state_folder)
 
 
-def _sampler(_backend: Backend) -> Sampler:
+def _sampler(_backend: Backend) -> CardSampler:
     from hami_dra.vendors.enflame import monitor
 
     return monitor.sampler()

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hami_dra.discovery.backend import Backend
-from hami_dra.monitor.readings import Sampler
+from hami_dra.monitor.readings import CardSampler
 from hami_dra.vendors.kunlunxin.containers import KunlunxinContainers
 from hami_dra.vendors.kunlunxin.legacy import KunlunxinLegacy
 from hami_dra.vendors.kunlunxin.publish import KunlunxinPublishing
@@ -18,7 +18,7 @@ def _backend(state_folder: Path | None) -> Backend:
     return discovery.backend(state_folder)
 
 
-def _sampler(_backend: Backend) -> Sampler:
+def _sampler(_backend: Backend) -> CardSampler:
     from hami_dra.vendors.kunlunxin import monitor
 
     return monitor.sampler()

@@ -17,7 +17,8 @@ from hami_dra.api import names
 from hami_dra.api.arrays import Codes, Ints
 from hami_dra.topology.subsets import MOST_SETS, bits
 from hami_dra.topology.wings import Board, Choice, Stage, board, bubble, choices
-from hami_dra.vendors import core_rules
+from hami_dra.vendors import core_rules, device_codes
+from hami_dra.vendors.device_codes import NUMBER
 from hami_dra.vendors.preferences import Preferences, card_lists
 from hami_dra.vendors.protocol import (
     CandidateSets,
@@ -30,7 +31,6 @@ from hami_dra.vendors.protocol import (
     NodeView,
     Vendor,
 )
-from hami_dra.vendors.reasons import NUMBER
 
 DRIVER = "kunlunxin.hami.io"
 USE_UUIDS = ("hami.io/use-xpu-uuid", "baidu.com/use-gpuuuid")
@@ -178,9 +178,9 @@ class Kunlunxin(Vendor):
         wanted, now = parts(ask.memory, cards.memory_total), parts_now(cards)
         held = now > 0
         for wrong, reason in (
-            (held & (wanted == 1), names.EXCLUSIVE_CONFLICT),
-            (held & (wanted != now), names.MODE_NOT_FIT),
-            (held & (cards.slots_used >= now), names.CARD_TIME_SLICING_EXHAUSTED),
+            (held & (wanted == 1), device_codes.EXCLUSIVE_CONFLICT),
+            (held & (wanted != now), device_codes.MODE_NOT_FIT),
+            (held & (cards.slots_used >= now), device_codes.CARD_TIME_SLICING_EXHAUSTED),
         ):
             codes[wrong & (codes == 0)] = NUMBER[reason]
         return codes
@@ -206,5 +206,5 @@ class Kunlunxin(Vendor):
         best = next(tiers, None)
         if best is None:
             possible = next(choices(view, eligible, node_view.count), None) is not None
-            return CandidateSets((), names.NODE_HANDLES_EXHAUSTED if possible else names.NUMA_NOT_FIT)
+            return CandidateSets((), device_codes.NODE_HANDLES_EXHAUSTED if possible else device_codes.NUMA_NOT_FIT)
         return CandidateSets(chain([best], tiers))

@@ -22,7 +22,8 @@ from hami_dra.api import names
 from hami_dra.api.arrays import Codes
 from hami_dra.topology.subsets import MOST_SETS, bits, mask_of
 from hami_dra.topology.zones import Pick, Zones, decision_tree, some_of, zones_of
-from hami_dra.vendors import core_rules
+from hami_dra.vendors import core_rules, device_codes
+from hami_dra.vendors.device_codes import NUMBER
 from hami_dra.vendors.metax.preferences import (
     ANNOTATIONS,
     APP_CLASS,
@@ -47,7 +48,6 @@ from hami_dra.vendors.protocol import (
     NodeView,
     Vendor,
 )
-from hami_dra.vendors.reasons import NUMBER
 
 DRIVER = "metax.hami.io"
 
@@ -235,11 +235,11 @@ class Metax(Vendor):
         else:
             codes = core_rules.refuse(cards, ask)
             another = used & (cards.mark != 0) & (cards.mark != mark_of(qos, app))
-            codes[another & (ask.cores != core_rules.WHOLE)] = NUMBER[names.CARD_QOS_MISMATCH]
+            codes[another & (ask.cores != core_rules.WHOLE)] = NUMBER[device_codes.CARD_QOS_MISMATCH]
         wrong = (cards.mark >= _ONLINE_MARK) != bool(app)
         if app == OFFLINE:
             wrong |= cards.mark == _ONLINE_MARK
-        codes[used & wrong] = NUMBER[names.CARD_APP_CLASS_MISMATCH]
+        codes[used & wrong] = NUMBER[device_codes.CARD_APP_CLASS_MISMATCH]
         return codes
 
     def states(self, cards: Cards, ask: CardRequest) -> Codes:
@@ -256,7 +256,7 @@ class Metax(Vendor):
 
     def arrange(self, node_view: NodeView) -> CandidateSets | None:
         tiers = arranged(node_view, MetaxPreferences.own(node_view.preferences))
-        return None if tiers is None else CandidateSets(tiers, names.ALLOCATED_CARDS_INSUFFICIENT)
+        return None if tiers is None else CandidateSets(tiers, device_codes.ALLOCATED_CARDS_INSUFFICIENT)
 
     def allocation_parameters(self, preferences: Preferences) -> Mapping[str, Any]:
         own = MetaxPreferences.own(preferences)

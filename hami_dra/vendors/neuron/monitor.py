@@ -42,7 +42,7 @@ class NeuronSampler:
     def __init__(self, tool: Tool = TOOL) -> None:
         self._stream = Stream(tool)
 
-    def sample(self, cards: Sequence[Card]) -> Sample:
+    def sample(self, cards: Sequence[Card]) -> Sample[Reading]:
         cores = {card.logical_cores or card.cores for card in cards if isinstance(card, NeuronRecord)}
         return joined(cards, [parse(self._stream.next(), cores.pop() if len(cores) == 1 else None)])
 

@@ -10,7 +10,7 @@ from hami_dra.api.containers import Partitioner
 from hami_dra.api.hardware import Card
 from hami_dra.api.options import VendorSettings
 from hami_dra.discovery.backend import Backend
-from hami_dra.monitor.readings import Sampler
+from hami_dra.monitor.readings import CardSampler
 from hami_dra.monitor.usage import UsageReader
 from hami_dra.vendors.nvidia.containers import NvidiaContainers
 from hami_dra.vendors.nvidia.legacy import NvidiaLegacy
@@ -28,7 +28,7 @@ def _backend(state_folder: Path | None) -> Backend:
     return NvmlBackend.at(state_folder)
 
 
-def _sampler(backend: Backend) -> Sampler | None:
+def _sampler(backend: Backend) -> CardSampler | None:
     from hami_dra.vendors.nvidia.monitor import NvmlSampler
     from hami_dra.vendors.nvidia.nvml import NvmlBackend
 

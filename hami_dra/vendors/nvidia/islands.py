@@ -34,6 +34,7 @@ from hami_dra.api import names
 from hami_dra.api.arrays import Ints
 from hami_dra.topology.pairs import Pairs, pairs
 from hami_dra.topology.subsets import Sets, all_sets, bits, cliques, components, grown, mask_of, measure
+from hami_dra.vendors import device_codes
 from hami_dra.vendors.nvidia.preferences import NvidiaPreferences
 from hami_dra.vendors.protocol import CandidateSets, CandidateTier, CardState, Layout, NodeView, PartitionUse
 
@@ -68,11 +69,11 @@ def arrange(node_view: NodeView, preferences: NvidiaPreferences, *, topology_awa
         tiers = _by_topology(card_pairs, groups, free, node_view.count, linked=linked)
     else:
         tiers = _by_policy(card_pairs, groups, node_view.count, linked=linked)
-    refusal = names.ALLOCATED_CARDS_INSUFFICIENT
+    refusal = device_codes.ALLOCATED_CARDS_INSUFFICIENT
     if linked and (not preferences.numa_bind or not cliques(card_pairs, free, node_view.count)):
-        refusal = names.TOPOLOGY_NOT_FIT
+        refusal = device_codes.TOPOLOGY_NOT_FIT
     elif len(free) >= node_view.count:
-        refusal = names.NUMA_NOT_FIT
+        refusal = device_codes.NUMA_NOT_FIT
     parts = PartitionUse.ONE_NUMA_NODE if preferences.numa_bind else PartitionUse.ANY
     return CandidateSets(tiers, refusal, PartitionUse.NO if linked else parts)
 

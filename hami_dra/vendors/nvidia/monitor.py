@@ -28,7 +28,7 @@ class NvmlSampler:
     def __init__(self, backend: NvmlBackend) -> None:
         self._backend = backend
 
-    def sample(self, cards: Sequence[Card]) -> Sample:
+    def sample(self, cards: Sequence[Card]) -> Sample[Reading]:
         return joined(cards, [self._backend.look(read)])
 
     def close(self) -> None:

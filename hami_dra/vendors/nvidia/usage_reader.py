@@ -15,7 +15,8 @@ from typing import Final
 from msgspec import Struct
 
 from hami_dra.api.options import VendorSettings
-from hami_dra.monitor.usage import MOST_SECONDS_AHEAD, SOURCE, ContainerUsage, GrantedContainer, UsageSample
+from hami_dra.monitor.readings import Sample
+from hami_dra.monitor.usage import MOST_SECONDS_AHEAD, SOURCE, ContainerUsage, GrantedContainer
 from hami_dra.vendors.nvidia import priority
 from hami_dra.vendors.nvidia.hami_core import CACHE, PRIORITY, containers_folder
 from hami_dra.vendors.nvidia.options import PRIORITY_FEEDBACK
@@ -50,7 +51,7 @@ class RegionReader:
         self._orders = Lock()
         self._closed = False
 
-    def sample(self, containers: Sequence[GrantedContainer]) -> UsageSample:
+    def sample(self, containers: Sequence[GrantedContainer]) -> Sample[ContainerUsage]:
         regions: dict[str, _Region] = {}
         problems: list[str] = []
         for container in containers:
@@ -66,7 +67,7 @@ class RegionReader:
         with self._orders:
             if self._feedback and not self._closed:
                 problems += self._give_orders(regions, {each.view: each for each in containers})
-        return UsageSample({view: each.usage for view, each in regions.items()}, tuple(problems))
+        return Sample({view: each.usage for view, each in regions.items()}, tuple(problems))
 
     def own_folders(self) -> Sequence[str]:
         return own_folders(self._parent)

@@ -29,7 +29,7 @@ from hami_dra.api.allocator import with_allocator
 from hami_dra.driver.kubelet.proto import dra_v1_pb2, dra_v1_pb2_grpc
 from hami_dra.kube.http import HttpCluster
 from tests.e2e.lab import T4, Lab
-from tests.e2e.objects import claim, legacy_pod, opaque, part, pod, template
+from tests.e2e.objects import budget, claim, legacy_pod, opaque, part, pod, priority_class, request, template
 from tests.support.gang_objects import COSCHEDULING_CRD, VOLCANO_CRD
 from tests.unit.webhook.test_manifests import EVERYTHING, rules
 
@@ -98,7 +98,7 @@ class Story:
         self.folder = folder
         self.root = Path(tempfile.mkdtemp(prefix="hami-"))  # the path of a socket has 107 bytes at most
         self.hami = Installation(plane)
-        self.hami.install(refuse_over_quota=True)
+        self.hami.install(refuse_over_quota=True, preemption="best-effort")
         self.api.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
         account = "/api/v1/namespaces/team/serviceaccounts/default"
         self.api.wait_for("the account of the namespace", lambda: self.api.get(account))
@@ -150,6 +150,15 @@ class Story:
         allocation = with_allocator({"devices": {"results": [result]}}, names.MANAGED_BY)
         self.api.patch(f"{self.lab.claims_path}/orphan/status", {"status": {"allocation": allocation}})
         self.hami.wait_for("the orphan freed", lambda: "allocation" not in self.lab.claim("orphan").get("status", {}))
+
+    def preempt(self):
+        """A tenant whose budget allows no eviction: it is asked for, refused, and the pod is deleted."""
+        self.lab.create(priority_class("urgent", 1000), claim("first", request()), claim("second", request()))
+        self.lab.create(pod("tenant", claims=["first"], labels={"app": "tenant"}), budget("tenant", "tenant", 1))
+        self.lab.wait_running(names=["tenant"])
+        self.lab.create(pod("urgent", claims=["second"], priorityClassName="urgent"))
+        self.lab.wait_running(names=["urgent"])
+        self.lab.delete_pod("urgent", gracePeriodSeconds=0)
 
     def look_at_the_page(self, port):
         token = self.plane.token_for_service_account("team", "default")
@@ -255,10 +264,12 @@ def test_every_right_is_used_and_none_is_missing(make_control_plane, tmp_path):
         port = free_port()
         story.serve_pod_groups()
         story.start_driver("exclusive", "driver")
-        story.hami.start_controller(*QUICK, f"--dashboard-bind=127.0.0.1:{port}", "--gangs-of=volcano")
+        preemption = ("--preemption=devices", "--preemption-pdb=best-effort")
+        story.hami.start_controller(*QUICK, *preemption, f"--dashboard-bind=127.0.0.1:{port}", "--gangs-of=volcano")
         story.hami.start_webhook()
         story.hami.wait_ready()
         story.place_pods()
+        story.preempt()
         story.leave_an_orphan()
         story.look_at_the_page(port)
         story.prepare_as_kubelet()

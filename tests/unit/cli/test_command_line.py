@@ -400,3 +400,20 @@ def test_a_full_disk_is_one_sentence(words):
             check=False,
         )
     assert (ran.returncode, ran.stderr) == (2, "hami-dra: the output cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("words", ["slices --list", "__complete sim", "simulate -f {fleet}"])
+def test_closed_streams_are_no_error(words, closed, tmp_path):
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text(yaml.safe_dump_all([*cluster("n1"), pod("p")]))
+    command = f"{sys.executable} -m controller.cli.main {words.format(fleet=fleet)} {closed}"
+    ran = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr.count("Traceback")) == (0, 0)
+
+
+@pytest.mark.parametrize("words", ["--help", "slices --list", "__complete sim"])
+def test_a_reader_that_has_enough_ends_the_command_quietly(words):
+    command = f"{sys.executable} -m controller.cli.main {words} | true"
+    ran = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert ran.stderr == ""

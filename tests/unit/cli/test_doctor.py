@@ -7,6 +7,7 @@ import yaml
 
 from tests.support.commands import Typed
 from tests.support.manifests import claim, cluster, part, pod, workload
+from tests.support.served import Served
 from tests.unit.cli.test_status import holder
 
 
@@ -88,3 +89,21 @@ def test_pods_that_no_node_may_run_are_named_with_plugin_and_object(hami_dra, fi
     assert "PersistentVolumeClaim default/data does not exist; create it" in found["Pod default/volume"]["problem"]
     assert "nodeSelector wants disk=fast; no node has the label disk" in found["Pod default/picky"]["problem"]
     assert found["Pod default/picky"]["fix"] == "hami-dra explain picky -n default"
+
+
+@pytest.mark.parametrize(
+    ("less", "check"),
+    [
+        ({"forbidden": ["devicetaintrules"]}, "fence"),
+        ({"forbidden": ["resourcequotas"]}, "quotas"),
+        ({"forbidden": ["storageclasses"]}, "refusals"),
+        ({"absent": ["devicetaintrules"]}, None),
+        ({}, None),
+    ],
+)
+def test_a_kind_that_cannot_be_read_is_missed_by_the_check_that_needs_it(hami_dra, tmp_path, less, check):
+    """A cluster that does not serve DeviceTaintRule has none: nothing is missed."""
+    with Served(cluster("n1"), **less) as served:
+        lines = hami_dra("doctor", "--kubeconfig", served.kubeconfig(tmp_path)).stdout.splitlines()
+    in_part = {line.split()[2].rstrip(":") for line in lines if line.startswith("in part")}
+    assert in_part - {"version", "webhook", "rights"} == ({check} if check else set())

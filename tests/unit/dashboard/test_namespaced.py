@@ -8,12 +8,13 @@ from msgspec.structs import replace
 from controller.dashboard.access import AccessVerdict, Grant
 from controller.dashboard.app import dashboard_app
 from controller.dashboard.history import History
-from controller.dashboard.source import ControllerState
+from controller.dashboard.source import Source
 from controller.gangs import GangKey, GangState
-from controller.reconcile.runtime import Mode, SchedulingSettings
+from controller.reconcile.runtime import Metrics
 from controller.views.explanation import Explanation, NodeExplanation
 from hami_dra.api.core import ResourceQuota
 from tests.cards import DRIVER, card, pod, slice_of
+from tests.support.controller_settings import controller_settings
 from tests.unit.insight.test_overview import cluster, holding, share
 
 MINE, OTHER = "team-a", "secret-team"
@@ -36,30 +37,47 @@ def told(namespace):
     )  # fmt: skip
 
 
-class Both:
-    """Two namespaces that share a device, with a pod that waits in each."""
+class Feed(list):
+    """Objects of a kind, as an informer has them; `heard`: who listens."""
 
-    namespaces = None
-    state = ControllerState("1.0", Mode.EXCLUSIVE, True, "holds")
-    scheduling = SchedulingSettings()
+    def __init__(self, objects):
+        super().__init__(objects)
+        self.heard = []
+
+    @property
+    def store(self):
+        return self
+
+    def subscribe(self, heard):
+        self.heard.append(heard)
+        return lambda: None
+
+
+class Both:
+    """A controller with two namespaces that share a device, with a pod that waits in each."""
+
+    settings = controller_settings(managed=frozenset({DRIVER}))
+    is_leading = True
+    metrics = Metrics()
+    conversion = None
 
     def __init__(self):
-        self.heard = []
+        self.informers = self.gangs = self.decision_log = self
         refs = [{"name": "c", "resourceClaimName": "held"}]
-        self.held = []
+        held = []
         for each in (MINE, OTHER):
             made = holding("held", share("gpu-0"), pods=["runs"], namespace=each)
-            self.held.append(replace(made, metadata=replace(made.metadata, uid=each)))
-        self.all = [
+            held.append(replace(made, metadata=replace(made.metadata, uid=each)))
+        self.claims, self.nodes = Feed(held), Feed([])
+        self.pods = Feed(
             pod(name, namespace=each, resourceClaims=refs, nodeName=node)
             for each in (MINE, OTHER)
             for name, node in (("runs", "n1"), ("waits", ""))
-        ]
-        self.inventory = cluster(slice_of("n1", [card(0)]), claims=self.held)
+        )
+        self.inventory = cluster(slice_of("n1", [card(0)]), claims=held)
         for each in (MINE, OTHER):
             quota = {"metadata": {"name": "q", "namespace": each}, "spec": {"hard": {"limits.nvidia.com/gpu": "4"}}}
             self.inventory.quota_changed(None, msgspec.convert(quota, ResourceQuota))
-        self.decisions = self
 
     def of_pod(self, key, *, brief=False):
         return told(key.partition("/")[0]) if key.endswith("/waits") else None
@@ -73,52 +91,33 @@ class Both:
     def problems(self):
         return ()
 
-    def pods(self):
-        return self.all
-
-    def pending_pods(self):
-        return [each for each in self.all if not each.spec.node_name]
-
     def held_until(self, key):
         return None
 
     def pod(self, key):
-        return next((each for each in self.all if each.key == key), None)
+        return next((each for each in self.pods if each.key == key), None)
 
     def pods_of(self, claim):
-        return [each for each in self.all if claim == f"{each.metadata.namespace}/held"]
+        return [each for each in self.pods if claim == f"{each.metadata.namespace}/held"]
 
-    def unconverted(self, _pod):
-        return ""
-
-    def gang_key(self, each):
+    def of(self, each):
         return GangKey("labels", each.metadata.namespace, "train") if each.metadata.name == "waits" else None
 
-    def gang_keys(self):
+    def keys(self):
         return [GangKey("labels", namespace, "train") for namespace in (MINE, OTHER)]
 
-    def gang(self, key):
-        members = [each for each in self.all if each.metadata.namespace == key.namespace]
+    def state(self, key):
+        members = [each for each in self.pods if each.metadata.namespace == key.namespace]
         return GangState(key, 2, tuple(members), 0, 0)
 
-    def claims(self):
-        return self.held
-
     def claim(self, key):
-        return next((each for each in self.held if each.key == key), None)
+        return next((each for each in self.claims if each.key == key), None)
 
     def claims_on(self, _device):
-        return self.held
+        return self.claims
 
-    def objects(self):
+    def feeds(self):
         return []
-
-    def on_change(self, _callback):
-        return lambda: None
-
-    def on_claim(self, heard):
-        self.heard.append(heard)
-        return lambda: None
 
 
 class Tokens:
@@ -134,10 +133,10 @@ class Tokens:
 
 @pytest.fixture
 async def opened():
-    source, history = Both(), History()
-    for each in source.held:
+    both, history = Both(), History()
+    for each in both.claims:
         history.claim_changed(None, each)
-    async with TestClient(TestServer(dashboard_app(source, Tokens(), history=history))) as client:
+    async with TestClient(TestServer(dashboard_app(Source(both), Tokens(), history=history))) as client:
         yield client
 
 

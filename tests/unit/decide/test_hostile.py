@@ -80,7 +80,7 @@ def test_many_nodes_where_a_short_search_finds_nothing_do_not_use_up_the_effort(
     assert isinstance(answer, Unschedulable)
     assert answer.message == (
         "no node fits: needs 17 devices with the same gpu.example.com/rack (matchAttribute) on one node; "
-        "the most that a node has is 16 (node-0). Ask for fewer devices, or drop the constraint"
+        "the most a node has is 16 (node-0). Ask for fewer devices, or drop the constraint"
     )
 
 
@@ -93,8 +93,8 @@ def test_companions_that_fit_nowhere_cost_no_column_for_each_resource_that_they_
         parse({"metadata": {"name": f"p{n}", "namespace": "ns", "uid": f"p{n}"}, "spec": {"containers": [each]}}, Pod)
         for n, each in enumerate(others)
     ]
-    columns, left, beats = [], inventory.left, []
-    monkeypatch.setattr(inventory, "left", lambda *given: columns.append(given[1]) or left(*given))
+    columns, left, beats = [], inventory.rules.left, []
+    monkeypatch.setattr(inventory.rules, "left", lambda *given: columns.append(given[1]) or left(*given))
     with inventory.verdicts.within(Heartbeat(lambda: beats.append(None))):
         answer = asked(inventory, claim(exactly(), name="shared"), companions=grouped(pods))
     assert isinstance(answer, Decision)

@@ -427,6 +427,16 @@ def test_a_node_that_is_tainted_and_cordoned_and_one_that_is_cordoned_and_not_re
     )
 
 
+def test_a_node_whose_port_is_taken_may_have_what_the_others_lack():
+    inventory = cluster()
+    inventory.node_changed(None, node("a", allocatable={"cpu": "64", "pods": "9"}))
+    port = {"containers": [{"name": "x", "ports": [{"hostPort": 8080}], "resources": {"requests": {"cpu": "9"}}}]}
+    inventory.pod_changed(None, pod("there", nodeName="a", **port))
+    assert reason_of(inventory, PART, spec=port).message == (
+        "no node fits now: needs 9 CPU on one node; the most free is 8 of 8 (b)"
+    )
+
+
 def test_up_to_three_nodes_are_named():
     names = [f"n{number}" for number in range(5)]
     for count, text in ((2, "2 nodes with the requested devices are cordoned (n0, n1). "), (4, "(n0, n1, n2, ...). ")):
@@ -551,13 +561,13 @@ NEVER_TOGETHER = {
         [request(count=3, memory="1Gi", cores="0")],
         [SAME],
         {},
-        f"needs 3 devices with the same {NUMA} (matchAttribute) on one node; the most that a node has is 2 (a). {DROP}",
+        f"needs 3 devices with the same {NUMA} (matchAttribute) on one node; the most a node has is 2 (a). {DROP}",
     ),
     "different attributes": (
         [request(count=3, memory="1Gi", cores="0")],
         [DIFFERENT],
         {},
-        f"needs 3 devices with different {NUMA} (distinctAttribute) on one node; the most that a node has is 2 (a). {DROP}",
+        f"needs 3 devices with different {NUMA} (distinctAttribute) on one node; the most a node has is 2 (a). {DROP}",
     ),
     "an attribute of several requests": (
         [request("one", count=2), request("two")],

@@ -73,6 +73,16 @@ def members(count, kinds, node_policy="binpack"):
     ]
 
 
+@functools.cache
+def members_of_two_requests(count):
+    return [
+        member(
+            f"p{number}", claims=(claim(f"p{number}", [request(name=each, memory="1Mi", cores="0") for each in "ab"]),)
+        )
+        for number in range(count)
+    ]
+
+
 def topology(required, *preferred):
     return (
         *[TopologyConstraint(key, True, "a") for key in filter(None, [required])],
@@ -98,6 +108,12 @@ ALIKE, UNLIKE = 1, 1_000 if SOAK else MOST_KINDS + 20
 )
 def test_no_decision_takes_longer_than_it_may(nodes_5000, least, keys, kinds):
     request = gang(*members(1_000, kinds), least=least, topology=topology(*keys))
+    assert duration(nodes_5000, request) < MOST
+
+
+@pytest.mark.parametrize("keys", [("",), ("zone", HOSTNAME, "some", "rack")])
+def test_nor_for_members_of_two_requests(nodes_5000, keys):
+    request = gang(*members_of_two_requests(1_000), topology=topology(*keys))
     assert duration(nodes_5000, request) < MOST
 
 
@@ -149,10 +165,7 @@ def test_domains_that_hold_each_kind_but_not_all_members_are_not_tried():
 
 def test_members_of_several_requests_need_a_slot_for_each():
     inventory = cluster(8, 1, labels=lambda number: {"rack": f"r{number // 2}"}, shares="10")
-    claims = [
-        claim(f"p{number:02}", [request(name=each, memory="1Mi", cores="0") for each in "ab"]) for number in range(20)
-    ]
-    wanted = gang(*[member(each.metadata.name, claims=(each,)) for each in claims], topology=topology("", "rack"))
+    wanted = gang(*members_of_two_requests(20), topology=topology("", "rack"))
     answer = decide_gang(inventory, wanted, OPTIONS)
     assert isinstance(answer, UnitDecision)
     assert answer.steps == 20

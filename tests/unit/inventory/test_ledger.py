@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from controller.inventory.inventory import Inventory
-from controller.inventory.ledger import Ledger
+from controller.inventory.ledger import Ledger, holdings_of
 from controller.inventory.model import DeviceId
 from hami_dra.api.resource import AllocationResult
 from tests.cards import DRIVER, card, claim, node, slice_of
@@ -86,7 +86,7 @@ def test_the_same_news_changes_nothing():
 def test_an_assumption_counts_instead_of_what_is_observed():
     ledger = Ledger()
     ledger.observe("a", allocation(result("gpu-1")))
-    assert ledger.assume("a", allocation(result("gpu-0"))) == {CARD, OTHER}
+    assert ledger.assume({"a": holdings_of(allocation(result("gpu-0")))}) == {CARD, OTHER}
     assert (ledger.in_use(CARD), ledger.in_use(OTHER)) == (True, False)
     ledger.observe("a", None)  # an older object
     assert ledger.in_use(CARD)
@@ -97,7 +97,7 @@ def test_an_assumption_counts_instead_of_what_is_observed():
 
 def test_an_assumption_that_did_not_come_true_is_taken_back():
     ledger = Ledger()
-    ledger.assume("a", allocation(result()))
+    ledger.assume({"a": holdings_of(allocation(result()))})
     assert ledger.forget("a") == {CARD}
     assert ledger.forget("a") == set()
     assert not ledger.in_use(CARD)

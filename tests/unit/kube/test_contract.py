@@ -17,6 +17,7 @@ from hami_dra.kube.protocol import (
     Gone,
     Invalid,
     NotFound,
+    Protected,
 )
 from tests.support.steered_cluster import SteeredCluster
 
@@ -360,6 +361,64 @@ class ClusterContract:
         await cluster.delete(kinds.CONFIG_MAP, "owner", namespace=space)
         since = owned.metadata.resource_version
         assert await self.events(cluster, kinds.RESOURCE_CLAIM, since, space, 1) == [("DELETED", "a")]
+
+    # --- eviction --------------------------------------------------------------------------------------------------
+
+    async def running(self, cluster, space, name="a"):
+        body = {"metadata": {"name": name, "labels": {"app": "a"}}}
+        spec = {"containers": [{"name": "main", "image": "none"}], "nodeName": "nowhere"}
+        await cluster.create(kinds.POD, {**body, "spec": spec}, namespace=space)
+        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        return await cluster.patch(kinds.POD, name, {"status": status}, namespace=space, subresource="status")
+
+    async def budget(self, cluster, space, name, least, **status):
+        body = {
+            "metadata": {"name": name},
+            "spec": {"minAvailable": least, "selector": {"matchLabels": {"app": "a"}}},
+        }
+        await cluster.create(kinds.POD_DISRUPTION_BUDGET, body, namespace=space)
+        patch = {
+            "status": {
+                "observedGeneration": 1,
+                "disruptionsAllowed": 0,
+                "currentHealthy": 1,
+                "desiredHealthy": 1,
+                "expectedPods": 1,
+            }
+            | status
+        }
+        await cluster.patch(kinds.POD_DISRUPTION_BUDGET, name, patch, namespace=space, subresource="status")
+
+    async def test_an_eviction_is_for_one_pod_of_a_name(self, cluster, space):
+        made = await self.running(cluster, space)
+        with pytest.raises(Conflict):
+            await cluster.evict("a", space, uid="00000000-0000-4000-8000-000000000000")
+        await cluster.evict("a", space, uid=made.metadata.uid, grace_period_seconds=0)
+        with pytest.raises(NotFound):
+            await cluster.get(kinds.POD, "a", space)
+        with pytest.raises(NotFound):
+            await cluster.evict("a", space)
+
+    async def test_an_eviction_is_refused_by_a_budget_or_tells_the_pod_why(self, cluster, space):
+        await self.running(cluster, space)
+        await self.budget(cluster, space, "strict", 1)
+        with pytest.raises(Protected, match="disruption budget strict needs 1 healthy pods and has 1"):
+            await cluster.evict("a", space)
+        await self.budget(cluster, space, "second", 0)
+        with pytest.raises(Invalid, match="more than one PodDisruptionBudget"):
+            await cluster.evict("a", space)
+        await cluster.delete(kinds.POD_DISRUPTION_BUDGET, "strict", namespace=space)
+        patch = {"status": {"disruptionsAllowed": 1, "desiredHealthy": 0}}
+        await cluster.patch(kinds.POD_DISRUPTION_BUDGET, "second", patch, namespace=space, subresource="status")
+        await cluster.patch(kinds.POD, "a", {"metadata": {"finalizers": [FINALIZER]}}, namespace=space)
+        await cluster.evict("a", space, grace_period_seconds=0)
+        raw = await cluster.get_raw(kinds.POD, "a", space)
+        assert raw["metadata"]["deletionTimestamp"]
+        (condition,) = [each for each in raw["status"]["conditions"] if each["type"] == "DisruptionTarget"]
+        assert (condition["status"], condition["reason"]) == ("True", "EvictionByEvictionAPI")
+        await cluster.patch(kinds.POD, "a", {"metadata": {"finalizers": None}}, namespace=space)
+        with pytest.raises(NotFound):
+            await cluster.get(kinds.POD, "a", space)
 
     # --- list and watch --------------------------------------------------------------------------------------------
 

@@ -30,16 +30,8 @@ from hami_dra.kube.protocol import (
 )
 from hami_dra.kube.requirements import UnsupportedKubernetes, require_version
 from hami_dra.kube.transport import Timeouts
-from tests.support.scripted_server import Answer, Server, event, status, stream
+from tests.support.scripted_server import Answer, event, status, stream
 from tests.unit.kube.test_verbatim import GUARD, META, entry, framed
-
-
-@pytest.fixture
-async def server():
-    server = Server()
-    await server.server.start_server()
-    yield server
-    await server.server.close()
 
 
 @pytest.fixture

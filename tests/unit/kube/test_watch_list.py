@@ -15,7 +15,7 @@ from hami_dra.kube.protocol import Forbidden, Gone, Invalid, NotFound, Unavailab
 from hami_dra.kube.reflector import Reflector
 from hami_dra.kube.transport import Timeouts
 from hami_dra.kube.watch_list import InitialEvents
-from tests.support.scripted_server import Answer, Server, event, status, stream
+from tests.support.scripted_server import Answer, event, status, stream
 
 REFUSED = status(
     422, "Invalid", "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
@@ -40,14 +40,6 @@ def page(*names, version="9"):
 
 def error(code, message="the server says why"):
     return json.dumps({"type": "ERROR", "object": {"code": code, "message": message}}).encode() + b"\n"
-
-
-@pytest.fixture
-async def server():
-    server = Server()
-    await server.server.start_server()
-    yield server
-    await server.server.close()
 
 
 def connected(server, **timeouts):

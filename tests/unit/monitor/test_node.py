@@ -24,7 +24,7 @@ from hami_dra.driver.slices import machine_pools
 from hami_dra.monitor import simulated
 from hami_dra.monitor.readings import Reading, Sample
 from hami_dra.monitor.simulated import Load, SimulatedSampler
-from hami_dra.monitor.usage import CardUsage, ContainerUsage, GrantedContainer, UsageSample
+from hami_dra.monitor.usage import CardUsage, ContainerUsage, GrantedContainer
 from hami_dra.vendors.registry import containers
 from tests.support.node import at_once
 from tests.support.virtual_time import run
@@ -391,7 +391,7 @@ TENANT = CardTenant("default", "pod", "main", 0, CARDS[0].uuid, 8 * GIB, 30, vie
 
 
 def using(usage, *tenants, problems=()):
-    sampler = Scripted(UsageSample({"v": usage}, problems))
+    sampler = Scripted(Sample({"v": usage}, problems))
     return MonitoredVendor("nvidia.hami.io", "nvidia", (), frozenset(), tenants, None, looked(sampler))
 
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from controller.reasons import CATALOGUE
-from hami_dra.api import names
+from hami_dra.vendors import device_codes
 
 ROOT = Path(__file__).parents[3]
 PRODUCT = [path.read_text() for root in ("controller", "hami_dra") for path in (ROOT / root).rglob("*.py")]
@@ -28,7 +28,7 @@ def test_the_table_of_reason_codes_in_the_docs_has_the_codes_of_the_catalogue():
 def test_every_reason_code_has_words():
     codes = {
         value
-        for key, value in vars(names).items()
+        for key, value in vars(device_codes).items()
         if re.match(r"(CARD|NODE|NUMA|TOPOLOGY|MODE)_", key) and re.fullmatch(r"[A-Z]\w+", str(value))
     }
     assert codes - set(CATALOGUE) == set()
@@ -41,6 +41,6 @@ def test_the_words_of_a_code_stand_in_one_place():
 
 
 def test_words_agree_with_a_number():
-    entry = CATALOGUE[names.MODE_NOT_FIT]
+    entry = CATALOGUE[device_codes.MODE_NOT_FIT]
     assert entry.about("1 device", 1).startswith("1 device is in another mode")
     assert entry.about("2 devices", 2).startswith("2 devices are in another mode")

@@ -207,7 +207,7 @@ def test_terms_leave_nothing_assumed_behind():
         assert inventory.assumed_node(uid) == ""
         await harness.delete_pod("a")
         await harness.sleep(2)
-        fit = inventory.node_fit(Pod(metadata=ObjectMeta(name="x", uid="x")))
+        fit = inventory.rules.node_fit(Pod(metadata=ObjectMeta(name="x", uid="x")))
         assert fit.mask[:1].all()
         assert inventory.nodes.used("cpu").sum() == 0
         assert inventory.devices.memory_used.sum() == 0

@@ -18,12 +18,12 @@ class Filtered:
 
     def refused(self, wanted):
         """Return node → reason code; nodes that fit are left out."""
-        nodes, fit = self.inventory.nodes, self.inventory.node_fit(wanted)
+        nodes, fit = self.inventory.nodes, self.inventory.rules.node_fit(wanted)
         codes = {nodes.names[row]: CODES[fit.codes[row]] for row in range(nodes.size) if nodes.present[row]}
         return {name: code for name, code in codes.items() if code}
 
     def why(self, wanted):
         """Return node → why it is refused, in words."""
-        nodes, fit = self.inventory.nodes, self.inventory.node_fit(wanted)
+        nodes, fit = self.inventory.nodes, self.inventory.rules.node_fit(wanted)
         rows = [row for row in range(nodes.size) if nodes.present[row] and not fit.mask[row]]
-        return {nodes.names[row]: self.inventory.why_unfit(wanted, fit, row) for row in rows}
+        return {nodes.names[row]: self.inventory.rules.why_unfit(wanted, fit, row) for row in rows}

@@ -168,7 +168,7 @@ def test_the_labels_of_a_namespace_may_change():
 
 def test_a_pod_with_an_invalid_term_fits_nowhere_and_is_told_why():
     wanted = with_terms(apart=[{"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "a b"}}}])
-    fit = world().inventory.node_fit(wanted)
+    fit = world().inventory.rules.node_fit(wanted)
     assert not fit.mask.any()
     assert fit.refusal is not None
     assert (
@@ -206,18 +206,18 @@ def test_a_pod_waits_until_the_one_that_it_wants_is_bound():
     found, near = world(), with_terms(near=[term(DB)])
     found.inventory.assume_pod(pod("db", labels=DB), "a1")
     assert found.refused(near) == {"b1": NEAR, "x1": NEAR}
-    assert not found.inventory.fits_in_any_order(near, "a2")
+    assert not found.inventory.rules.fits_in_any_order(near, "a2")
     found.run(running("db", "a1"))
-    assert found.inventory.fits_in_any_order(near, "a2")
+    assert found.inventory.rules.fits_in_any_order(near, "a2")
 
 
 def test_a_series_that_is_not_bound_yet_may_grow_in_its_own_domain():
     found, near = world(), with_terms(near=[term(WEB)])
     found.inventory.assume_pod(pod("first", labels=WEB), "a1")
-    assert found.inventory.fits_in_any_order(near, "a2")
+    assert found.inventory.rules.fits_in_any_order(near, "a2")
     found.run(running("elsewhere", "b1", labels=WEB))
-    assert not found.inventory.fits_in_any_order(near, "a2")
-    assert found.inventory.fits_in_any_order(near, "b1")
+    assert not found.inventory.rules.fits_in_any_order(near, "a2")
+    assert found.inventory.rules.fits_in_any_order(near, "b1")
 
 
 def test_a_series_that_may_start_in_two_domains_waits():
@@ -225,12 +225,12 @@ def test_a_series_that_may_start_in_two_domains_waits():
     found, near = world(), with_terms(near=[term(WEB)])
     found.inventory.assume_pod(pod("first", labels=WEB), "a1")
     found.inventory.assume_pod(pod("second", labels=WEB), "b1")
-    assert not found.inventory.fits_in_any_order(near, "a2")
+    assert not found.inventory.rules.fits_in_any_order(near, "a2")
     found.run(running("first", "a1", labels=WEB))
-    assert found.inventory.fits_in_any_order(near, "a2")
+    assert found.inventory.rules.fits_in_any_order(near, "a2")
 
 
 def test_anti_affinity_holds_in_any_order():
     found = world()
     found.inventory.assume_pod(pod("db", labels=DB), "a1")
-    assert found.inventory.fits_in_any_order(with_terms(apart=[term(DB, HOST)]), "a2")
+    assert found.inventory.rules.fits_in_any_order(with_terms(apart=[term(DB, HOST)]), "a2")

@@ -24,7 +24,7 @@ def furnished(*nodes):
 
 def reasons(inventory, wanted):
     """Reason by node, empty where the pod fits."""
-    fit = inventory.node_fit(wanted)
+    fit = inventory.rules.node_fit(wanted)
     rows = [row for row in range(inventory.nodes.size) if inventory.nodes.present[row]]
     assert [bool(fit.mask[row]) for row in rows] == [fit.codes[row] == 0 for row in rows]
     return {inventory.nodes.names[row]: CODES[fit.codes[row]] for row in rows}
@@ -285,10 +285,12 @@ def test_what_no_node_offers_takes_no_memory_however_many_pods_ask_for_it():
     for number in range(200):
         bound, waiting = asking(number, nodeName="n1"), asking(number + 1_000)
         inventory.pod_changed(None, bound)
-        assert inventory.node_fit(waiting).codes.tolist() == inventory.node_fit(asking(number)).codes.tolist()
-        assert not inventory.node_fit(waiting).mask.any()
+        assert (
+            inventory.rules.node_fit(waiting).codes.tolist() == inventory.rules.node_fit(asking(number)).codes.tolist()
+        )
+        assert not inventory.rules.node_fit(waiting).mask.any()
         inventory.assume_pod(waiting, "n1")
-        assert not inventory.node_fit(waiting).mask.any(), "its own use of it is none of the node's"
+        assert not inventory.rules.node_fit(waiting).mask.any(), "its own use of it is none of the node's"
         inventory.forget_pod(waiting.metadata.uid)
         inventory.pod_changed(bound, None)
     assert len(inventory.nodes._resources) < 10

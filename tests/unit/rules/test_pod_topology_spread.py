@@ -47,7 +47,7 @@ class ZonedCluster:
         return self
 
     def open_to(self, wanted):
-        rows, fit = self.inventory.nodes, self.inventory.node_fit(wanted)
+        rows, fit = self.inventory.nodes, self.inventory.rules.node_fit(wanted)
         codes = {rows.names[row]: CODES[fit.codes[row]] for row in range(rows.size) if rows.present[row]}
         assert set(codes.values()) <= {
             "",

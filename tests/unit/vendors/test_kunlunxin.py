@@ -7,10 +7,10 @@ import pytest
 
 from controller.webhook.convert import ConversionRefused, convert_pod
 from hami_dra.driver.simulated import machine
+from hami_dra.vendors.device_codes import CODES
 from hami_dra.vendors.kunlunxin.rules import Kunlunxin
 from hami_dra.vendors.preferences import Preferences
 from hami_dra.vendors.protocol import CardRequest, Cards
-from hami_dra.vendors.reasons import CODES
 from tests.support.manifests import claim, device_class, node, pod, simulated, slices
 
 XPU, VXPU, MEMORY = "kunlunxin.com/xpu", "kunlunxin.com/vxpu", "kunlunxin.com/vxpu-memory"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hami_dra.topology.zones import decision_tree, zones_of
+from hami_dra.vendors.device_codes import CODES
 from hami_dra.vendors.metax.preferences import (
     ANNOTATIONS,
     PENALTY,
@@ -18,7 +19,6 @@ from hami_dra.vendors.metax.preferences import (
 from hami_dra.vendors.metax.rules import Metax, mark_of
 from hami_dra.vendors.preferences import CardLists, InvalidPreference
 from hami_dra.vendors.protocol import CardRequest, Cards, CardState, Layout, NodeView
-from hami_dra.vendors.reasons import CODES
 
 METAX = Metax()
 FREE = CardState.ELIGIBLE | CardState.IDLE

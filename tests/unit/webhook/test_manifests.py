@@ -22,7 +22,14 @@ from tests.support.steered_cluster import SteeredCluster
 
 OPTIONAL = [
     raw
-    for name in ("native.yaml", "pod-groups.yaml", "quota-refusals.yaml", "uninstall.yaml")
+    for name in (
+        "native.yaml",
+        "pod-groups.yaml",
+        "preemption.yaml",
+        "preemption-best-effort.yaml",
+        "quota-refusals.yaml",
+        "uninstall.yaml",
+    )
     for raw in shipped(f"manifests/optional/{name}")
 ]
 EVERYTHING = [*shipped("manifests"), *OPTIONAL]
@@ -225,9 +232,24 @@ def test_what_goes_is_named():
     by_policy = {"resourceclaimtemplates", "devicetaintrules", "resourceslices"}
     for name in PROGRAMS:
         for verbs, _, resource, named, _ in rules(name):
-            assert "delete" not in verbs or named or resource in by_policy, (name, resource)
+            # it evicts pods anyway, and deletes them where an administrator chose --preemption-pdb=best-effort
+            is_preemption = (name, resource) == (names.CONTROLLER, "pods")
+            assert "delete" not in verbs or named or resource in by_policy or is_preemption, (name, resource)
     deletable = {each for verbs, _, _, named, _ in rules(names.UNINSTALL) if "delete" in verbs for each in named or ()}
     assert {names.GATE_POLICY, names.FENCE_POLICY, names.WEBHOOK, *names.GUARD_POLICIES} <= deletable
+
+
+@pytest.mark.parametrize(
+    ("preemption", "files"),
+    [
+        ("", ()),
+        ("respect", ("preemption.yaml",)),
+        ("best-effort", ("preemption.yaml", "preemption-best-effort.yaml")),
+    ],
+)
+def test_the_controller_may_evict_only_where_it_is_to_preempt(preemption, files):
+    assert Installation(preemption=preemption).optional == files
+    assert Installation(mode="native", preemption=preemption).optional == ("native.yaml",)
 
 
 def test_no_secret_can_be_made_by_any_token():

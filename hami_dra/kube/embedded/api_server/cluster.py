@@ -10,7 +10,7 @@ import msgspec
 from hami_dra.api import kinds
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
-from hami_dra.kube.embedded.api_server import patches, rules
+from hami_dra.kube.embedded.api_server import eviction, patches, rules
 from hami_dra.kube.embedded.api_server.history import Record
 from hami_dra.kube.embedded.api_server.requests import Admission, Request, default_kinds, patched
 from hami_dra.kube.embedded.api_server.state import MemoryState, object_key
@@ -41,7 +41,8 @@ class MemoryCluster:
     """An API server in memory.
 
     `served`: the kinds offered (default: by version). `history`: changes per resource that a watch
-    may resume from.
+    may resume from. `graceful`: a deleted pod of a node stays until its kubelet deletes it
+    without grace.
     """
 
     def __init__(
@@ -52,8 +53,9 @@ class MemoryCluster:
         history: int = 10_000,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         seed: int = 0,
+        graceful: bool = False,
     ) -> None:
-        self._state = MemoryState(history, now, seed)
+        self._state = MemoryState(history, now, seed, graceful=graceful)
         self.admission: list[Callable[[Admission], Awaitable[Raw]]] = []
         """Mutating admission, in order: each returns the object to continue with, or raises a
         ClusterError to refuse it.
@@ -223,7 +225,7 @@ class MemoryCluster:
         namespace: str = "",
         uid: str = "",
         resource_version: str = "",
-        grace_period_seconds: int | None = None,  # noqa: ARG002 (there is no graceful deletion here)
+        grace_period_seconds: int | None = None,
     ) -> None:
         await self._begin(Request("delete", kind, namespace, name))
         record = self._state.existing(kind, object_key(namespace, name))
@@ -237,7 +239,27 @@ class MemoryCluster:
                 f"delete {kind.name} {name}: Precondition failed: ResourceVersion in precondition: {resource_version}, "
                 f"is {record.version}"
             )
-        self._state.delete(kind, object_key(namespace, name), record)
+        self._state.delete(kind, object_key(namespace, name), record, grace_period_seconds)
+
+    async def evict(self, name: str, namespace: str, *, uid: str = "", grace_period_seconds: int | None = None) -> None:
+        await self._begin(Request("evict", kinds.POD, namespace, name, "eviction"))
+        key = object_key(namespace, name)
+        pod = self._state.existing(kinds.POD, key)
+        budgets = self._state.table(kinds.POD_DISRUPTION_BUDGET).objects
+        now = self.timestamp()
+        if budget := eviction.deciding_budget(pod.raw, [record.raw for record in budgets.values()]):
+            # As upstream, before the UID is compared.
+            protecting = object_key(namespace, budget["metadata"]["name"])
+            charged = eviction.charged(budget, pod.raw, now)
+            self._commit(kinds.POD_DISRUPTION_BUDGET, protecting, budgets[protecting], charged)
+        if uid and uid != pod.raw["metadata"]["uid"]:
+            raise Conflict(
+                f"evict Pod {key}: the UID in the precondition ({uid}) does not match the UID in record "
+                f"({pod.raw['metadata']['uid']}). The object might have been deleted and then recreated"
+            )
+        self._store_update(kinds.POD, key, pod, eviction.condemned(pod.raw, now))
+        if condemned := self._state.find(kinds.POD, key):
+            self._state.delete(kinds.POD, key, condemned, grace_period_seconds)
 
     async def bind(self, name: str, namespace: str, node: str, *, uid: str = "") -> None:
         """Bind a pod as a scheduler does: POST pods/<name>/binding.
@@ -313,7 +335,8 @@ class MemoryCluster:
     def _store_update(self, kind: Kind[T], key: str, before: Record, raw: Raw) -> T:
         if raw == before.raw:
             return _read(kind, before)
-        if "deletionTimestamp" in raw["metadata"] and not raw["metadata"].get("finalizers"):
+        meta = raw["metadata"]
+        if "deletionTimestamp" in meta and not meta.get("finalizers") and not meta.get("deletionGracePeriodSeconds"):
             return _read(kind, self._state.remove(kind, key, before, raw))
         return self._commit(kind, key, before, raw)
 

@@ -26,7 +26,7 @@ class Admission(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True):
-    """One call. `verb` is get, list, watch, create, patch, delete or bind."""
+    """One call. `verb` is get, list, watch, create, patch, delete, bind or evict."""
 
     verb: str
     kind: Kind[Any]
@@ -37,7 +37,7 @@ class Request(Struct, frozen=True):
 
     @property
     def is_write(self) -> bool:
-        return self.verb in ("create", "patch", "delete", "bind")
+        return self.verb in ("create", "patch", "delete", "bind", "evict")
 
     @property
     def label(self) -> str:

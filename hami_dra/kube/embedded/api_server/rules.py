@@ -23,7 +23,7 @@ _SHARE_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _WITH_STATUS: Final = {
     "pods", "nodes", "namespaces", "resourceclaims", "resourcequotas", "services", "deployments", "replicasets",
-    "statefulsets", "daemonsets", "jobs", "devicetaintrules",
+    "statefulsets", "daemonsets", "jobs", "devicetaintrules", "poddisruptionbudgets",
 }  # fmt: skip
 _STATUS_KEPT_ON_CREATE: Final = {"nodes"}
 _SERVER_FIELDS: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")

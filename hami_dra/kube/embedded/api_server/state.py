@@ -8,7 +8,7 @@ refused.
 import random
 import uuid
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from hami_dra.api.kinds import Kind
@@ -17,6 +17,7 @@ from hami_dra.kube.protocol import NotFound
 
 Raw = dict[str, Any]
 
+_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: no vowels, so no words
 
 
@@ -25,11 +26,12 @@ def object_key(namespace: str, name: str) -> str:
 
 
 class MemoryState:
-    def __init__(self, history: int, now: Callable[[], datetime], seed: int) -> None:
+    def __init__(self, history: int, now: Callable[[], datetime], seed: int, *, graceful: bool) -> None:
         # real servers never have version 0, which has a special meaning for a watch
         self.newest = 1
         self._history = history
         self._now = now
+        self._graceful = graceful
         self._random = random.Random(seed)  # noqa: S311 (names and UIDs of a simulation, deliberately repeatable)
         self._tables: dict[tuple[str, str], Table] = {}
         self._uids: set[str] = set()
@@ -67,15 +69,25 @@ class MemoryState:
             self._dependents.setdefault(owner, {})[kind, key] = None
         self.table(kind).apply(key, RecordedChange(self.newest, before, record))
 
-    def delete(self, kind: Kind[Any], key: str, record: Record) -> None:
-        """Delete the object immediately, or mark it as being deleted while it has finalizers."""
+    def delete(self, kind: Kind[Any], key: str, record: Record, asked: int | None = None) -> None:
+        """Delete the object immediately, or mark it as being deleted while it has finalizers or time left.
+
+        `asked`: seconds of grace, for a pod.
+        """
         meta = record.raw["metadata"]
-        if not meta.get("finalizers"):
+        grace = _grace(record.raw, asked) if self._graceful and kind.plural == "pods" else 0
+        if not grace and not meta.get("finalizers"):
             self.remove(kind, key, record, record.raw)
-        elif "deletionTimestamp" not in meta:
-            ends = {"deletionTimestamp": self.timestamp(), "deletionGracePeriodSeconds": 0}
-            marked = {**meta, **ends, "generation": meta.get("generation", 0) + 1}
-            self.store(kind, key, record, self.next_record({**record.raw, "metadata": marked}))
+            return
+        begun, generation = self._now(), meta.get("generation", 0) + 1
+        if "deletionTimestamp" in meta:
+            before, generation = meta["deletionGracePeriodSeconds"], meta["generation"]
+            if grace >= before:
+                return
+            begun = datetime.strptime(meta["deletionTimestamp"], _TIME).replace(tzinfo=UTC) - timedelta(seconds=before)
+        end = (begun + timedelta(seconds=grace)).strftime(_TIME)
+        marked = {**meta, "deletionTimestamp": end, "deletionGracePeriodSeconds": grace, "generation": generation}
+        self.store(kind, key, record, self.next_record({**record.raw, "metadata": marked}))
 
     def remove(self, kind: Kind[Any], key: str, before: Record, raw: Raw) -> Record:
         """Remove the object and everything that only it owned.
@@ -98,13 +110,26 @@ class MemoryState:
         return last
 
     def timestamp(self) -> str:
-        return self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return self._now().strftime(_TIME)
 
     def new_uid(self) -> str:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
     def new_suffix(self) -> str:
         return "".join(self._random.choices(_SUFFIX_LETTERS, k=5))
+
+
+def _grace(pod: Raw, asked: int | None) -> int:
+    """Return the seconds that a pod has to end (pkg/registry/core/pod/strategy.go, CheckGracefulDelete).
+
+    A second deletion only shortens the time, and only if it asks for one.
+    """
+    spec, meta = pod["spec"], pod["metadata"]
+    if not spec.get("nodeName") or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        return 0
+    if asked is None:
+        asked = meta.get("deletionGracePeriodSeconds", spec.get("terminationGracePeriodSeconds", 30))
+    return asked if asked >= 0 else 1
 
 
 def _owners(raw: Raw) -> list[str]:

@@ -8,7 +8,7 @@ from acme.options import RESERVED
 from acme.publish import AcmePublishing
 from acme.rules import Acme
 from hami_dra.discovery.backend import Backend
-from hami_dra.monitor.readings import Sampler
+from hami_dra.monitor.readings import CardSampler
 from hami_dra.vendors.options import SLOTS
 from hami_dra.vendors.plugin import HostPath, VendorPlugin
 
@@ -19,7 +19,7 @@ def _backend(state_folder: Path | None) -> Backend:
     return discovery.backend(state_folder)
 
 
-def _sampler(_backend: Backend) -> Sampler | None:
+def _sampler(_backend: Backend) -> CardSampler | None:
     return None
 
 

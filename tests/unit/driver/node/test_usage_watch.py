@@ -5,12 +5,13 @@ import contextlib
 
 from hami_dra.driver.node.usage_watch import EVERY, UsageWatch
 from hami_dra.kube.guard import LoopGuard
-from hami_dra.monitor.usage import ContainerUsage, GrantedContainer, UsageSample
+from hami_dra.monitor.readings import Sample
+from hami_dra.monitor.usage import ContainerUsage, GrantedContainer
 from tests.support.node import at_once
 from tests.support.virtual_time import run
 
 CONTAINER = GrantedContainer(view="v", label="default/pod, container main")
-SAMPLE = UsageSample({"v": ContainerUsage(last_kernel=5)})
+SAMPLE = Sample({"v": ContainerUsage(last_kernel=5)})
 
 
 class Scripted:

@@ -49,7 +49,7 @@ def bind(inventory, **nodes):
 
 def even(inventory, names="abc", **options):
     """The nodes on which one more pod would be even whatever comes first."""
-    return [name for name in names if inventory.fits_in_any_order(spread_pod("next", **options), name)]
+    return [name for name in names if inventory.rules.fits_in_any_order(spread_pod("next", **options), name)]
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_a_pod_without_constraints_leaves_room_to_one_that_is_not_bound_yet(skew
     inventory = zones("a", "b", "c")
     inventory.assume_pod(spread_pod("p", skew=skew), "a")
     plain = pod_object("plain", labels={"app": app})
-    assert [name for name in "abc" if inventory.fits_in_any_order(plain, name)] == list(expected)
+    assert [name for name in "abc" if inventory.rules.fits_in_any_order(plain, name)] == list(expected)
     bind(inventory, p="a")
-    assert all(inventory.fits_in_any_order(plain, name) for name in "abc")
+    assert all(inventory.rules.fits_in_any_order(plain, name) for name in "abc")
 
 
 def test_a_larger_skew_leaves_more_room():
@@ -103,14 +103,14 @@ def test_a_pod_is_not_in_its_own_way():
     inventory = zones("a", "b")
     moving = spread_pod("p")
     inventory.assume_pod(moving, "a")
-    assert inventory.fits_in_any_order(moving, "a")
-    assert inventory.fits_in_any_order(moving, "b")
+    assert inventory.rules.fits_in_any_order(moving, "a")
+    assert inventory.rules.fits_in_any_order(moving, "b")
 
 
 def test_an_unknown_node_is_somebody_elses_problem():
     inventory = zones("a")
     assume(inventory, p="a")
-    assert inventory.fits_in_any_order(spread_pod("next"), "gone")
+    assert inventory.rules.fits_in_any_order(spread_pod("next"), "gone")
 
 
 # --- the queue -----------------------------------------------------------------------------------------------------------

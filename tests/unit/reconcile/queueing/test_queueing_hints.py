@@ -5,10 +5,11 @@ import pytest
 from controller.decide import Unschedulable, decide
 from controller.reasons import catalogue
 from controller.reconcile.queueing.queueing_hints import ANY, Change, helpful, node_change
-from hami_dra.api import kinds, names
+from hami_dra.api import kinds
 from hami_dra.api.core import Node, NodeSpec, NodeStatus
 from hami_dra.api.meta import Condition, ObjectMeta
 from hami_dra.api.podstate import is_pending
+from hami_dra.vendors import device_codes
 from tests.support.harness import DRIVER, FOREIGN, SPACE, claim, gpu_slice, play, pod, template
 
 ZONE = "topology.kubernetes.io/zone"
@@ -57,10 +58,10 @@ def test_what_helps_follows_from_the_reasons():
     def of(*codes):
         return helpful(Unschedulable("no", reasons=dict.fromkeys(codes, 1)))
 
-    assert Change.QUOTA in of(names.RESOURCE_QUOTA_NOT_FIT)
-    assert Change.QUOTA not in of(names.CARD_INSUFFICIENT_MEMORY)
-    assert Change.RESOURCES_FREED in of(catalogue.NODE_RESOURCES, names.CARD_INSUFFICIENT_MEMORY)
-    assert Change.RESOURCES_FREED not in of(names.CARD_INSUFFICIENT_MEMORY)
+    assert Change.QUOTA in of(device_codes.RESOURCE_QUOTA_NOT_FIT)
+    assert Change.QUOTA not in of(device_codes.CARD_INSUFFICIENT_MEMORY)
+    assert Change.RESOURCES_FREED in of(catalogue.NODE_RESOURCES, device_codes.CARD_INSUFFICIENT_MEMORY)
+    assert Change.RESOURCES_FREED not in of(device_codes.CARD_INSUFFICIENT_MEMORY)
     assert all(Change.NODE_ADDED in of(code) for code in (catalogue.NODE_AFFINITY, catalogue.NODE_TAINTED, "AnyOther"))
     assert helpful(Unschedulable("no", error="device class is missing")) == ANY
 

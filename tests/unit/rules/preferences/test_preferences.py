@@ -103,9 +103,9 @@ def test_nodes_with_a_soft_taint_come_last_unless_it_is_tolerated(inventory):
     inventory.node_changed(before, tainted)
     assert chosen(inventory, wanted("plain")) == "n2"
     assert chosen(inventory, wanted("old", tolerations=[{"key": "old", "operator": "Exists"}])) in {"n1", "n2"}
-    assert inventory.preferences(pod("old", tolerations=[{"key": "old", "operator": "Exists"}])) is None
+    assert inventory.rules.preferences(pod("old", tolerations=[{"key": "old", "operator": "Exists"}])) is None
     inventory.node_changed(tainted, before)
-    assert inventory.preferences(pod("plain")) is None
+    assert inventory.rules.preferences(pod("plain")) is None
 
 
 def test_an_image_alone_is_no_preference_and_adds_to_others(inventory):
@@ -124,7 +124,7 @@ def test_terms_that_cannot_be_parsed_prefer_nothing(inventory):
     wrong = {"matchExpressions": [{"key": ZONE, "operator": "Gt", "values": ["x"]}]}
     terms = [{"weight": 5, "preference": wrong}]
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
-    assert inventory.preferences(pod("p", affinity=affinity)) is None
+    assert inventory.rules.preferences(pod("p", affinity=affinity)) is None
 
 
 @pytest.mark.parametrize("weight", [2**70, -(2**70)])
@@ -137,7 +137,7 @@ def test_a_weight_in_a_file_may_be_any_number(inventory, weight):
 def test_a_pod_that_counts_already_does_not_attract_itself(inventory):
     asked = wanted("p", labels={"app": "web"}, affinity={"podAffinity": near("web")})
     inventory.assume_pod(asked.pod, "n3")
-    found = inventory.preferences(asked.pod)
+    found = inventory.rules.preferences(asked.pod)
     rows = inventory.nodes.present[: inventory.nodes.size].nonzero()[0]
     assert not found.scores(rows).by_plugin["InterPodAffinity"].any()
 

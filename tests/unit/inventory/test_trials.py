@@ -1,12 +1,10 @@
 """Trials: what fits once some tenants are gone or devices are masked; the inventory as before at the end."""
 
-from contextlib import closing
-
 import msgspec
 from msgspec.structs import replace
 
 from controller.decide import Decision, Unschedulable, decide
-from controller.gangs import Trial, UnitDecision
+from controller.gangs import UnitDecision
 from controller.inventory.model import DeviceId
 from tests.cards import DRIVER, allocated
 from tests.support.gang_requests import OPTIONS, cluster, devices_of, held, member
@@ -39,11 +37,11 @@ def test_what_a_victim_holds_is_free_on_trial_and_taken_again_afterwards():
     wanted = member("wanted", 3, spec=WIDE)
     before = held(inventory)
     assert isinstance(decide(inventory, wanted, OPTIONS), Unschedulable)
-    with closing(Trial(inventory)) as trial:
-        trial.take_away(victim.pod.metadata.uid, claims_of(victim))
+    with inventory.trial() as trial:
+        trial.remove(victim.pod.metadata.uid, claims_of(victim))
         answer = decide(inventory, wanted, OPTIONS)
         assert isinstance(answer, Decision)
-        trial.assume(wanted.pod, answer)
+        trial.place(wanted.pod, answer.node, answer.holdings)
         assert isinstance(decide(inventory, member("late", 1), OPTIONS), Unschedulable)
     assert held(inventory) == before
     assert isinstance(decide(inventory, wanted, OPTIONS), Unschedulable)
@@ -53,8 +51,8 @@ def test_a_claim_that_others_use_stays():
     inventory = cluster(1, 2)
     victim = member("victim", 2, spec=WIDE)
     run(inventory, victim)
-    with closing(Trial(inventory)) as trial:
-        trial.take_away(victim.pod.metadata.uid, [])
+    with inventory.trial() as trial:
+        trial.remove(victim.pod.metadata.uid, [])
         assert isinstance(decide(inventory, member("wanted", 1), OPTIONS), Unschedulable)
         assert isinstance(decide(inventory, member("cpu", claims=[], spec=WIDE), OPTIONS), Decision)
 
@@ -65,8 +63,8 @@ def test_a_pod_that_moves_may_get_its_own_devices_again():
     assert run(inventory, moving).node == "n00"
     run(inventory, member("other", 1))
     before = held(inventory)
-    with closing(Trial(inventory)) as trial:
-        trial.take_away(moving.pod.metadata.uid, claims_of(moving))
+    with inventory.trial() as trial:
+        trial.remove(moving.pod.metadata.uid, claims_of(moving))
         answer = decide(inventory, moving, OPTIONS)
         assert answer.node == "n00"  # it does not stand in its own way, and n01 has three cards
     assert held(inventory) == before

@@ -1,0 +1,11 @@
+"""Preemption: the pods of lower priority that would have to be evicted so that a unit of scheduling fits.
+
+Called for a unit that found no room, by the controller (`reconcile.preemption`), simulations and
+explanations. Pure, as `decide`: the inventory is tried without some pods and is as before afterwards. What
+may be a victim is kube-scheduler's rule, extended to devices (docs/preemption.md).
+"""
+
+from controller.preemption.budgets import Budgets
+from controller.preemption.plan import PATIENCE, NoPlan, PreemptionPlan, PreemptionRules
+from controller.preemption.preempt import Preemption
+from controller.preemption.tenants import Tenants, grace_ends, latest_moment, seconds_of

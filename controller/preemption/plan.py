@@ -1,0 +1,53 @@
+"""What preemption answers, and what it may do. Pure."""
+
+from typing import Final
+
+from msgspec import Struct
+
+from controller.decide.answers import Decision
+from controller.decide.scheduling_request import SchedulingRequest
+from hami_dra.api.core import Pod
+
+PATIENCE: Final = 60.0
+"""Seconds after the end of its grace for which a pod that terminates is waited for."""
+
+
+class PreemptionRules(Struct, frozen=True):
+    now: float
+    """Seconds since 1970: how long a pod has run, and since when one terminates."""
+    steps: int = 1_000
+    """Decisions after which the best plan so far is taken, in a cluster of up to 1,000 nodes. They take
+    longer in larger ones, which have fewer: 200 ms of CPU are enough for all of them.
+    """
+    nodes: int = 16
+    """Nodes, or topology domains, for which victims are chosen: those that promise the cheapest ones."""
+
+
+class PreemptionPlan(Struct, frozen=True):
+    placed: tuple[tuple[SchedulingRequest, Decision], ...]
+    """Where the pods of the unit fit once the victims are gone, and all that terminates."""
+    victims: tuple[Pod, ...] = ()
+    """To be evicted, the most important one first; none: it fits as soon as `releasing` are gone."""
+    releasing: tuple[Pod, ...] = ()
+    """Pods on the chosen nodes that terminate already."""
+    violations: int = 0
+    """Number of victims whose eviction exceeds a PodDisruptionBudget (`Budgets.best_effort`)."""
+    groups_broken: int = 0
+    """Number of gangs that cannot run any more."""
+    is_cut: bool = False
+    """Not all choices were tried: there may be a cheaper one."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([decision.node for _, decision in self.placed]))
+
+
+class NoPlan(Struct, frozen=True):
+    why: str
+    """Begins a sentence: `no node fits even without ...`."""
+    is_cut: bool = False
+    """Not all choices were tried: there may be a plan."""
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.why}, but not all choices were tried" if self.is_cut else self.why

@@ -1,0 +1,275 @@
+"""The preemption plan of one unit: first without what terminates already, then without victims. Pure.
+
+| step | question | answer |
+|---|---|---|
+| 1 | does it fit once the pods that terminate are gone? | a plan without victims |
+| 2 | may it preempt? | no: `NoPlan` |
+| 3 | where may victims make room? | the places where they may cost least |
+| 4 | which victims (`victims`)? | the best plan of all places |
+"""
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from controller.cluster.nodes.node_labels import NO_DOMAIN
+from controller.decide.allowed_nodes import AllowedNodes
+from controller.decide.node_filter import NodeFilter
+from controller.decide.scheduling_request import Options, SchedulingRequest
+from controller.gangs import Unit, UnitDecision, decide_unit
+from controller.inventory.inventory import Inventory
+from controller.preemption.bounds import UNKNOWN, Room, room_for
+from controller.preemption.budgets import Budgets
+from controller.preemption.plan import NoPlan, PreemptionPlan, PreemptionRules
+from controller.preemption.tenants import Block, Tenants, why_it_stays
+from controller.preemption.victims import OFFSET, Found, OutOfSteps, Rank, Victims
+from controller.reasons import Change, meaning_of
+from controller.reasons.catalogue import CODES
+from hami_dra.api.arrays import Bools
+from hami_dra.api.core import Pod
+
+_LEAVING_HELPS = Change.RESOURCES_FREED | Change.PODS_LEFT | Change.PODS_MOVED
+"""Of the reasons against a node: those that end when pods leave."""
+_FEWEST_STEPS: Final = 200
+_ANY: Final = Rank(0, -OFFSET, 0, 0, 1, -math.inf)
+"""Nothing is known of the plans of a gang."""
+
+
+class Place(NamedTuple):
+    """A node, or a topology domain, where victims may make room."""
+
+    nodes: AllowedNodes
+    bound: Rank
+    """No plan there has a lower rank."""
+    devices: int
+    """Devices that must become free at least."""
+    blocks: list[Block]
+    """The victims to choose from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Preemption in a cluster at one moment."""
+
+    inventory: Inventory
+    tenants: Tenants
+    budgets: Budgets
+    options: Options
+    """Of the decisions."""
+    rules: PreemptionRules
+    left_claims: Collection[str] = ()
+    """UIDs of allocated claims whose pods have all ended: they will be free once that is written."""
+
+    condemned: Collection[Pod] = ()
+    """Victims of other plans that do not terminate yet."""
+
+    def plan(self, unit: Unit) -> PreemptionPlan | NoPlan:
+        """Return the victims without which the unit fits, which found no room.
+
+        Afterwards the inventory is as before. Raises SliceSpent as `decide`.
+        """
+        return _Search(self, unit).plan()
+
+    def without(self, unit: Unit, leaving: Iterable[Pod] = (), claims: Collection[str] = ()) -> UnitDecision | None:
+        """Return where the unit fits once these bound pods are gone and these claims, by UID, are free; None: nowhere."""
+        with self.inventory.trial() as trial:
+            trial.remove_all([pod.metadata.uid for pod in leaving], claims)
+            return _Search(self, unit).decide()
+
+
+class _Search:
+    """The search of one plan."""
+
+    def __init__(self, preemption: Preemption, unit: Unit) -> None:
+        self._inventory = preemption.inventory
+        self._tenants = preemption.tenants
+        self._budgets = preemption.budgets
+        self._options = replace(preemption.options, attempt=None, says_why=False, report_nodes=1)
+        self._rules = preemption.rules
+        self._left_claims = preemption.left_claims
+        self._condemned = {pod.metadata.uid: pod for pod in preemption.condemned}
+        self._unit = unit
+        self._priority = min((self._tenants.priority(request.pod) for request in unit.members), default=0)
+        self._within: AllowedNodes | None = None
+        """The nodes of the place that is tried; None: all."""
+        self._victims = Victims(
+            self._inventory,
+            self._tenants,
+            self._budgets,
+            self.decide,
+            steps=max(self._rules.steps // (1 + self._inventory.nodes.size // 1_000), _FEWEST_STEPS),
+            cost=max(unit.least, 1),
+        )
+
+    def plan(self) -> PreemptionPlan | NoPlan:
+        known = {pod.metadata.uid: pod for pod in self._tenants.releasing(self._rules.now)}
+        releasing = [*(known | self._condemned).values()]
+        with self._inventory.trial() as trial:
+            freed = {*self._tenants.freed_by(releasing), *self._left_claims}
+            trial.remove_all([pod.metadata.uid for pod in releasing], freed)
+            if (freed or releasing) and (decision := self.decide()) is not None:
+                return self._answer(decision, (), releasing)
+            if any(request.pod.spec.preemption_policy == "Never" for request in self._unit.members):
+                return NoPlan("its preemptionPolicy is Never")
+            return self._with_victims(releasing)
+
+    def _with_victims(self, releasing: Sequence[Pod]) -> PreemptionPlan | NoPlan:
+        """Return the best plan of the places with the cheapest victims."""
+        best: tuple[Rank, tuple[float, ...], Found] | None = None
+        is_cut = False
+        places = self._domains() if self._unit.key is not None else self._nodes()
+        for tried, place in enumerate(places):
+            if best is not None and best[0] < place.bound:
+                break
+            if tried >= self._rules.nodes or not self._victims.steps:
+                is_cut = best is None or best[0] != place.bound
+                break
+            self._within = place.nodes
+            for found in self._victims.cheapest(place.blocks, best[0] if best is not None else None, place.devices):
+                key = found.rank, self._harm(found)
+                if best is None or key < best[:2]:
+                    best = *key, found
+        is_cut = is_cut or self._victims.is_cut
+        if best is None:
+            return NoPlan(f"no node fits even without the pods of lower priority than {self._priority}", is_cut)
+        rank, _, found = best
+        plan = self._answer(found.answer, found.victims, releasing)
+        return replace(plan, violations=rank.violations, groups_broken=rank.broken, is_cut=is_cut)
+
+    # -- places ------------------------------------------------------------------------------------
+
+    def _nodes(self) -> Iterator[Place]:
+        """Yield the nodes where victims may make room for the pod, the one with the least bound first."""
+        nodes = self._inventory.nodes
+        for row, bound in self._candidates():
+            mask = np.zeros(nodes.size, dtype=np.bool_)
+            mask[row] = True
+            yield Place(AllowedNodes(mask), bound, int(self._room.devices[row]), self._blocks([nodes.names[row]]))
+
+    def _domains(self) -> Iterator[Place]:
+        """Yield the domains where victims may make room for the gang, with victims on as many of their
+        nodes as it needs, those with the least important pods first.
+        """
+        candidates = [row for row, _ in self._candidates()]
+        names = self._inventory.nodes.names
+        for mask in self._masks(candidates):
+            rows = [row for row in candidates if mask[row]]
+            self._within = AllowedNodes(mask)
+            for many in _doubled(len(rows)):
+                blocks = self._blocks([names[row] for row in rows[:many]])
+                try:
+                    fits = self._victims.without(blocks) is not None
+                except OutOfSteps:
+                    return
+                if fits:
+                    yield Place(self._within, _ANY, self._lacking(mask), blocks)
+                    break
+
+    @cached_property
+    def _room(self) -> Room:
+        """For the first pod, without all that terminates."""
+        return room_for(self._inventory, self._unit.members[0], self._options, self._tenants.held())
+
+    def _lacking(self, domain: Bools) -> int:
+        """Return how many devices of a domain must become free at least: known for members that all
+        ask for the same number of whole devices.
+        """
+        asked = [
+            [
+                request.exactly.count if request.exactly is not None else 0
+                for request in entry.claim.spec.devices.requests
+            ]
+            for member in self._unit.members
+            for entry in member.claims
+        ]
+        if len(asked) != len(self._unit.members) or any(each != asked[0] for each in asked) or len(asked[0]) != 1:
+            return 0
+        free = float(self._room.free[domain].sum())
+        return 0 if free == UNKNOWN else max(self._unit.least * asked[0][0] - int(free), 0)
+
+    def _masks(self, candidates: Sequence[int]) -> list[Bools]:
+        """Return the nodes of each domain, the one with the first candidate first."""
+        inventory = self._inventory
+        size = inventory.nodes.size
+        keys = dict.fromkeys(each.key for each in self._unit.topology if each.required)
+        if not keys:
+            return [np.ones(size, dtype=np.bool_)]
+        labels = np.stack([inventory.labels.domains(key)[:size] for key in keys])
+        known: Bools = (labels != NO_DOMAIN).all(axis=0)
+        settled = [row for name in self._unit.settled_nodes if (row := inventory.nodes.index_of(name)) >= 0]
+        firsts: dict[tuple[int, ...], int] = {}
+        for row in settled or candidates:
+            if known[row]:
+                firsts.setdefault(tuple(labels[:, row].tolist()), row)
+        return [known & (labels == labels[:, row, None]).all(axis=0) for row in firsts.values()]
+
+    def _candidates(self) -> Iterator[tuple[int, Rank]]:
+        """Yield the rows of the nodes where victims may make room for the first pod, and the least rank
+        that a plan there can have, lowest first.
+        """
+        names, rank = self._inventory.nodes.names, self._inventory.nodes.rank
+        room = self._room
+        rows = np.flatnonzero(self._may_help(self._unit.members[0]) & (room.highest < self._priority))
+        known = np.array([self._tenants.summary(names[row]) for row in rows.tolist()]).reshape(-1, 3)
+        lower = known[:, 0] < self._priority
+        rows, (lowest, latest, devices) = rows[lower], known[lower].T
+        highest = np.maximum(room.highest[rows], lowest)
+        number = np.maximum(np.ceil(room.devices[rows] / np.maximum(devices, 1)), 1)
+        total = highest + (number - 1) * lowest + number * OFFSET
+        for at in np.lexsort((rank[rows], -latest, number, total, highest)).tolist():
+            yield int(rows[at]), Rank(0, int(highest[at]), 0, int(total[at]), int(number[at]), -float(latest[at]))
+
+    def _may_help(self, request: SchedulingRequest) -> Bools:
+        """Return the nodes that others keep from the pod, devices apart, or nobody does."""
+        verdicts = NodeFilter(self._inventory, request)
+        helped = verdicts.mask.copy()
+        if verdicts.refusal is None:
+            for number, code in enumerate(CODES):
+                if code and meaning_of(code).helps & _LEAVING_HELPS:
+                    helped |= verdicts.codes == number
+        for _, refused in verdicts.reasons:
+            helped &= ~refused
+        return helped
+
+    def _blocks(self, nodes: Iterable[str]) -> list[Block]:
+        return self._tenants.blocks(nodes, self._may_go)
+
+    def _may_go(self, pod: Pod) -> bool:
+        if pod.metadata.uid in self._condemned:
+            return False
+        return self._tenants.priority(pod) < self._priority and not why_it_stays(pod, self._budgets, self._rules.now)
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    def decide(self) -> UnitDecision | None:
+        unit = self._unit
+        if self._within is not None:
+            members = tuple([replace(request, allowed_nodes=self._within) for request in unit.members])
+            unit = replace(unit, members=members)
+        answer = decide_unit(self._inventory, unit, self._options)
+        return answer if isinstance(answer, UnitDecision) and len(answer.placed) >= max(unit.least, 1) else None
+
+    def _harm(self, found: Found) -> tuple[float, ...]:
+        """Return what tells plans of one rank apart, less is better: links that are not whole."""
+        return (-sum(decision.score.topology for _, decision in found.answer.placed),)
+
+    def _answer(self, decision: UnitDecision, victims: tuple[Pod, ...], releasing: Iterable[Pod]) -> PreemptionPlan:
+        members = {request.pod.key: request for request in self._unit.members}
+        placed = tuple((members[request.pod.key], each) for request, each in decision.placed)
+        chosen = {each.node for _, each in placed}
+        return PreemptionPlan(placed, victims, tuple(pod for pod in releasing if pod.spec.node_name in chosen))
+
+
+def _doubled(most: int) -> Iterator[int]:
+    """Yield 1, 2, 4, ... and the most."""
+    number = 1
+    while number < most:
+        yield number
+        number *= 2
+    if most:
+        yield most

@@ -1,0 +1,271 @@
+"""The pods on nodes as possible victims: which of them go together, and which are protected. Pure.
+
+Fed with pods as they are bound and go; claims and gangs are looked up when they are needed.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from controller.gangs import GangKey, Gangs, GangState
+from controller.inventory.model import DeviceId
+from controller.preemption.bounds import HeldDevices
+from controller.preemption.budgets import Budgets
+from controller.preemption.plan import PATIENCE
+from hami_dra.api import names
+from hami_dra.api.core import Pod
+from hami_dra.api.flags import duration
+from hami_dra.api.podclaims import claim_keys
+from hami_dra.api.podstate import is_bound, priority
+from hami_dra.api.resource import ResourceClaim
+from hami_dra.api.short_texts import cached_if_short
+
+_STAY: Final = frozenset({"DaemonSet", "Node"})
+"""Owners whose pods come back to the same node at once."""
+_DURATION: Final = duration(least=0, most=math.inf)
+_NOT_STARTED: Final = math.inf
+"""Counts as started now: after every other pod (GetPodStartTime)."""
+
+
+class Block(Struct, frozen=True):
+    """Pods that are evicted together or not at all."""
+
+    pods: tuple[Pod, ...]
+    claims: tuple[str, ...] = ()
+    """UIDs of the claims that are free once they are gone."""
+    devices: int = 0
+    """How many they hold; one that two claims share counts twice."""
+    breaks: GangKey | None = None
+    """The gang that cannot run any more."""
+
+
+class NodeSummary(NamedTuple):
+    lowest: float
+    """Priority of the least important pod."""
+    latest: float
+    """When the youngest pod started."""
+    devices: int
+    """The most that one pod holds."""
+
+
+class Tenants:
+    """`claim`: returns a claim by its key."""
+
+    def __init__(self, gangs: Gangs, claim: Callable[[str], ResourceClaim | None]) -> None:
+        self._gangs = gangs
+        self._claim = claim
+        self._on: dict[str, dict[str, Pod]] = {}
+        """Node → uid → pod."""
+        self._users: dict[str, dict[str, Pod]] = {}
+        """Claim → uid → pod."""
+        self._releasing: dict[str, Pod] = {}
+        self._held = HeldDevices()
+        self._stale_claims: set[str] = set()
+        self._summaries: dict[str, NodeSummary] = {}
+        """Those that are up to date."""
+
+    # -- feed --------------------------------------------------------------------------------------
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if old is not None and is_bound(old):
+            uid = old.metadata.uid
+            _drop(self._on, old.spec.node_name, uid)
+            self._releasing.pop(uid, None)
+            self._summaries.pop(old.spec.node_name, None)
+            for key in claim_keys(old):
+                _drop(self._users, key, uid)
+                self._stale_claims.add(key)
+        if new is not None and is_bound(new):
+            uid = new.metadata.uid
+            self._on.setdefault(new.spec.node_name, {})[uid] = new
+            if new.metadata.deletion_timestamp is not None:
+                self._releasing[uid] = new
+            self._summaries.pop(new.spec.node_name, None)
+            for key in claim_keys(new):
+                self._users.setdefault(key, {})[uid] = new
+                self._stale_claims.add(key)
+
+    def claim_changed(self, key: str) -> None:
+        """Note that a claim may hold other devices."""
+        if key in self._users:
+            self._stale_claims.add(key)
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def on(self, node: str) -> Collection[Pod]:
+        return self._on.get(node, {}).values()
+
+    def releasing(self, now: float) -> list[Pod]:
+        """Return the pods that terminate and are still waited for."""
+        return [pod for pod in self._releasing.values() if now <= grace_ends(pod) + PATIENCE]
+
+    def held(self) -> HeldDevices:
+        """Return which devices the pods hold that do not terminate."""
+        for key in self._stale_claims:
+            users = [each for each in self._users.get(key, {}).values() if each.metadata.deletion_timestamp is None]
+            claim = self._claim(key) if users else None
+            allocation = claim.status.allocation if claim is not None else None
+            results = allocation.devices.results if allocation is not None else ()
+            devices = {DeviceId(each.driver, each.pool, each.device) for each in results if not each.admin_access}
+            self._held.put(key, [*devices], max(map(self.priority, users), default=0))
+            for user in users:
+                self._summaries.pop(user.spec.node_name, None)
+        self._stale_claims.clear()
+        return self._held
+
+    def summary(self, node: str) -> NodeSummary:
+        """Return what is known of all pods of a node that do not terminate; `held` was just called."""
+        known = self._summaries.get(node)
+        if known is None:
+            pods = [pod for pod in self.on(node) if pod.metadata.deletion_timestamp is None]
+            known = self._summaries[node] = NodeSummary(
+                min(map(self.priority, pods), default=math.inf),
+                max(map(started, pods), default=0.0),
+                max([self._held.number(claim_keys(pod)) for pod in pods], default=0),
+            )
+        return known
+
+    def priority(self, pod: Pod) -> int:
+        """Return the pod's priority: that of its PodGroup if it states one."""
+        group = self._gangs.pod_group(pod)
+        stated = group.spec.priority if group is not None else None
+        return priority(pod) if stated is None else stated
+
+    def freed_by(self, pods: Iterable[Pod]) -> tuple[str, ...]:
+        """Return the UIDs of the claims that no other pod uses."""
+        pods = list(pods)
+        gone = {pod.metadata.uid for pod in pods}
+        freed = []
+        for key in dict.fromkeys(key for pod in pods for key in claim_keys(pod)):
+            claim = self._claim(key)
+            if claim is None or claim.status.allocation is None:
+                continue
+            reserved = {each.uid for each in claim.status.reserved_for}
+            if reserved <= gone and self._users.get(key, {}).keys() <= gone:
+                freed.append(claim.metadata.uid)
+        return tuple(freed)
+
+    def blocks(self, nodes: Iterable[str], may_go: Callable[[Pod], bool]) -> list[Block]:
+        """Return the possible victims on these nodes, with the pods of other nodes that go with them."""
+        blocks: list[Block] = []
+        seen: set[str] = set()
+        gangs: dict[GangKey, list[Pod]] = {}
+        for node in nodes:
+            for pod in self.on(node):
+                if pod.metadata.uid in seen or not may_go(pod):
+                    continue
+                if (gang := self._gangs.of(pod)) is not None:
+                    gangs.setdefault(gang, []).append(pod)
+                    continue
+                together = self._together(pod)
+                seen.update(each.metadata.uid for each in together)
+                if all(map(may_go, together)):
+                    blocks.append(self._block(together))
+        for gang, members in gangs.items():
+            blocks += self._of_gang(self._gangs.state(gang), members, may_go)
+        return blocks
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _of_gang(self, gang: GangState, here: list[Pod], may_go: Callable[[Pod], bool]) -> list[Block]:
+        """Return the blocks of a gang: members that it can spare one by one, then all of it.
+
+        Four members of which three must run: the least important one may go alone; if it is not
+        enough, all four go.
+        """
+        members = [pod for pod in gang.members if pod.spec.node_name]
+        group = self._gangs.pod_group(here[0])
+        spare = gang.bound - gang.min_count if not gang.problem and not (group is not None and group.goes_as_one) else 0
+        least = sorted(here, key=self._importance)[: max(spare, 0)]
+        blocks = [self._block((pod,)) for pod in least if len(self._together(pod)) == 1]
+        whole = {each.metadata.uid: each for pod in members for each in self._together(pod)}
+        if all(map(may_go, whole.values())):
+            blocks.append(self._block(whole.values(), gang.key))
+        return blocks
+
+    def _block(self, pods: Iterable[Pod], breaks: GangKey | None = None) -> Block:
+        pods = tuple(pods)
+        devices = self.held().number({key for pod in pods for key in claim_keys(pod)})
+        return Block(pods, self.freed_by(pods), devices, breaks)
+
+    def _together(self, pod: Pod) -> list[Pod]:
+        """Return the pods that use one claim with it, directly or through others, and those of a
+        PodGroup that goes as one.
+        """
+        found, left = {pod.metadata.uid: pod}, [pod]
+        while left:
+            each = left.pop()
+            others = [other for key in claim_keys(each) for other in self._users.get(key, {}).values()]
+            group = self._gangs.pod_group(each)
+            if group is not None and group.goes_as_one:
+                others += [other for other in self._gangs.peers(each) if is_bound(other)]
+            for other in others:
+                if other.metadata.uid not in found:
+                    found[other.metadata.uid] = other
+                    left.append(other)
+        return list(found.values())
+
+    def _importance(self, pod: Pod) -> tuple[int, float]:
+        return self.priority(pod), -started(pod)
+
+
+def why_it_stays(pod: Pod, budgets: Budgets, now: float) -> str:
+    """Return why the pod is no victim, whatever its priority, or empty."""
+    if pod.metadata.deletion_timestamp is not None:
+        return "it terminates already"
+    if pod.metadata.annotations.get(names.PREEMPTIBLE) == "false":
+        return f"its annotation {names.PREEMPTIBLE} is false"
+    if any(owner.controller and owner.kind in _STAY for owner in pod.metadata.owner_references):
+        return "it belongs to its node"
+    if text := pod.metadata.annotations.get(names.MIN_RUNTIME, ""):
+        least = seconds_of(text)
+        if least is not None and now - started(pod, now) < least:
+            return f"its {names.MIN_RUNTIME} of {text} has not passed"
+    return budgets.forbids(pod)
+
+
+def started(pod: Pod, otherwise: float = _NOT_STARTED) -> float:
+    """Return when the kubelet took the pod, in seconds since 1970."""
+    return _seconds(pod.status.start_time, otherwise)
+
+
+def grace_ends(pod: Pod) -> float:
+    """Return when the grace of a pod that terminates is over, in seconds since 1970."""
+    return _seconds(pod.metadata.deletion_timestamp)
+
+
+def latest_moment(pod: Pod) -> float:
+    """Return the last time that a pod states of its life on a node, in seconds since 1970, or 0."""
+    stated = (pod.status.start_time, pod.metadata.deletion_timestamp)
+    return max([0.0, *(each for text in stated if text and (each := _parsed(text)) < _NOT_STARTED)])
+
+
+@cached_if_short(256)
+def seconds_of(text: str) -> float | None:
+    """Return the seconds of the annotation, or None if it is no duration."""
+    try:
+        return float(_DURATION.read(text)) if _DURATION.read is not None else None
+    except ValueError:
+        return None
+
+
+def _seconds(text: str | None, otherwise: float = _NOT_STARTED) -> float:
+    return otherwise if text is None else _parsed(text)
+
+
+@cached_if_short(4_096)
+def _parsed(text: str) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        return _NOT_STARTED
+
+
+def _drop(where: dict[str, dict[str, Pod]], key: str, uid: str) -> None:
+    if (found := where.get(key)) is not None:
+        found.pop(uid, None)
+        if not found:
+            del where[key]

@@ -1,0 +1,109 @@
+"""Places that are held for units while pods terminate there.
+
+What is held is assumed on top of the pods that are still there. When these are gone the place is the
+unit's; for everybody else it was never free. A hold lasts until the unit is placed, or it is given up.
+"""
+
+import math
+from collections.abc import Iterator
+
+from msgspec import Struct, field
+
+from controller.decide import Decision, SchedulingRequest
+from controller.gangs import GangKey
+from controller.inventory import Trial
+from controller.reconcile.binding import AssumedPods
+from controller.reconcile.runtime import Context
+from hami_dra.api.core import Pod
+from hami_dra.api.podclaims import claim_keys
+
+
+class Hold(Struct, eq=False):
+    key: GangKey | str
+    """The gang, or the UID of the pod."""
+    placed: tuple[tuple[SchedulingRequest, Decision], ...]
+    victims: tuple[Pod, ...]
+    """In the order in which they are evicted."""
+    releasing: tuple[Pod, ...]
+    claims: frozenset[str]
+    """UIDs of the claims that are free once all of these are gone."""
+    priority: int
+    began: float
+    """Seconds of the monotonic clock."""
+    evicted: dict[str, float] = field(default_factory=dict)
+    """UID of a victim → when its eviction was accepted, in seconds since 1970."""
+    until: float = math.inf
+    """When the unit is evaluated at the latest, in seconds of the monotonic clock."""
+    empty_since: float | None = None
+    """Since when only claims are waited for, in seconds of the monotonic clock."""
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        return tuple([request.pod for request, _ in self.placed])
+
+    @property
+    def leaving(self) -> tuple[Pod, ...]:
+        return (*self.victims, *self.releasing)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([decision.node for _, decision in self.placed]))
+
+    def lift(self, trial: Trial) -> None:
+        """Let it not count on the trial."""
+        claims = [entry.claim.metadata.uid for _, decision in self.placed for entry in decision.allocations]
+        trial.remove_all([pod.metadata.uid for pod in self.pods], claims)
+
+
+class Holds:
+    def __init__(self, context: Context, assumed_pods: AssumedPods) -> None:
+        self._inventory = context.inventory
+        self._assumed_pods = assumed_pods
+        self._by_key: dict[GangKey | str, Hold] = {}
+        self._concerned: dict[str, dict[GangKey | str, None]] = {}
+        """UID of a pod, key of a claim, or name of a node → the holds that it concerns."""
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def __iter__(self) -> Iterator[Hold]:
+        return iter(list(self._by_key.values()))
+
+    def of(self, key: GangKey | str) -> Hold | None:
+        return self._by_key.get(key)
+
+    def concerned(self, name: str) -> list[Hold]:
+        """Return the holds that a pod (by UID), claim (by key) or node (by name) concerns."""
+        return [self._by_key[key] for key in self._concerned.get(name, ())]
+
+    def begin(self, hold: Hold) -> None:
+        self._by_key[hold.key] = hold
+        for name in _names(hold):
+            self._concerned.setdefault(name, {})[hold.key] = None
+        for request, decision in hold.placed:
+            for entry in decision.allocations:
+                self._inventory.assume(entry.claim.metadata.uid, entry.allocation)
+            self._assumed_pods.begin(request.pod, decision.node)
+
+    def end(self, hold: Hold) -> None:
+        del self._by_key[hold.key]
+        for name in _names(hold):
+            self._concerned[name].pop(hold.key, None)
+            if not self._concerned[name]:
+                del self._concerned[name]
+        for request, decision in hold.placed:
+            for entry in decision.allocations:
+                self._inventory.forget(entry.claim.metadata.uid)
+            self._assumed_pods.end(request.pod)
+
+    def stop(self) -> None:
+        """End the term: nothing is held any more."""
+        for hold in self:
+            self.end(hold)
+
+
+def _names(hold: Hold) -> dict[str, None]:
+    names = dict.fromkeys(pod.metadata.uid for pod in (*hold.pods, *hold.leaving))
+    names |= dict.fromkeys(key for pod in hold.leaving for key in claim_keys(pod))
+    names |= dict.fromkeys(entry.claim.key for _, decision in hold.placed for entry in decision.allocations)
+    return names | dict.fromkeys(hold.nodes)

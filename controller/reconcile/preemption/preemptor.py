@@ -1,0 +1,391 @@
+"""Decides for which units pods are evicted, and what becomes of the places that are held for them.
+
+Called by the scheduling cycle, in its synchronous steps, with a unit that found no room (`consider`)
+or that is evaluated while it has a place (`resume`).
+
+| while it waits | then |
+|---|---|
+| it fits on its nodes, without those that terminate | it is placed there |
+| pods or claims of its place are still there | it waits, at most a minute longer than their grace |
+| a victim is not evicted, or does not end, or the place is no longer fit | the hold is given up, and the unit is decided again |
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from dataclasses import replace as replace_fields
+from datetime import timedelta
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from controller.cluster.incremental import LruCache
+from controller.decide import AllowedNodes, Decision, Options, SchedulingRequest, Unschedulable
+from controller.gangs import Unit, UnitDecision
+from controller.preemption import (
+    PATIENCE,
+    Budgets,
+    NoPlan,
+    Preemption,
+    PreemptionPlan,
+    PreemptionRules,
+    grace_ends,
+    seconds_of,
+)
+from controller.reasons import Change
+from controller.reconcile.binding import AssumedPods
+from controller.reconcile.preemption.evictor import Evictor
+from controller.reconcile.preemption.holds import Hold, Holds
+from controller.reconcile.preemption.left_claims import LeftClaims
+from controller.reconcile.preemption.notes import delayed_until, preempting
+from controller.reconcile.queueing import QueuedUnit, Triggers, WaitingPods
+from controller.reconcile.runtime import Context, messages
+from hami_dra.api import names
+from hami_dra.api.core import Node, Pod
+from hami_dra.api.podstate import is_bound, is_pending
+from hami_dra.api.policy import PodDisruptionBudget
+from hami_dra.api.printable import counted
+from hami_dra.api.resource import ResourceClaim
+
+log = logging.getLogger(__name__)
+
+_SOON: Final = 1.0
+"""Seconds until a unit that has a place is evaluated again if nothing is known to end its wait."""
+_HOPELESS: Final = 5.0
+"""Seconds for which equal units are not planned for after one without a plan."""
+_HOPELESS_KEPT: Final = 1_000
+_DELAYS_KEPT: Final = 10_000
+
+
+class Waits(Struct, frozen=True):
+    """The unit waits."""
+
+    until: float
+    """When to look again, in seconds of the monotonic clock."""
+    why: str
+    said: messages.Message | None = None
+    """To be said of it now."""
+    keeps_gate: bool = True
+    """False: it waits as any unit without room."""
+
+
+@dataclass(eq=False)
+class Preemptor:
+    context: Context
+    options: Options
+    waiting: WaitingPods
+    assumed_pods: AssumedPods
+    triggers: Triggers
+    evictor: Evictor = field(init=False)
+    _holds: Holds = field(init=False)
+    _left_claims: LeftClaims = field(init=False)
+    _hopeless: LruCache[tuple[int, float]] = field(default_factory=lambda: LruCache(_HOPELESS_KEPT))
+    """Signature → the priority for which there was no plan, and until when that is believed."""
+    _refused_since: LruCache[float] = field(default_factory=lambda: LruCache(_DELAYS_KEPT))
+    """Unit → when it was refused for the first time."""
+
+    def __post_init__(self) -> None:
+        self._holds = Holds(self.context, self.assumed_pods)
+        self._left_claims = LeftClaims(self.context)
+        self.evictor = Evictor(self.context, self._holds, give_up=self._give_up, again=self._evaluate)
+
+    def start(self) -> None:
+        self._left_claims.start()
+
+    def stop(self) -> None:
+        """End the term: nothing is held any more."""
+        self._holds.stop()
+
+    # --- for the scheduling cycle -----------------------------------------------------------------
+
+    def consider(self, unit: QueuedUnit, digest: bytes, refusal: Unschedulable) -> Waits | None:
+        """Hold a place for a unit that was refused, if there can be one. None: there is none.
+
+        `digest`: of the unit's signature. Raises SliceSpent.
+        """
+        if not refusal.lacks_room or not self._may_preempt(unit):
+            return None
+        now = self.context.clock.monotonic()
+        if (delayed := self._delay(unit, now)) is not None:
+            return delayed
+        preemption = self._preemption()
+        priority = min(preemption.tenants.priority(request.pod) for request in unit.ready)
+        hopeless = self._hopeless.find(digest)
+        if hopeless is not None and priority <= hopeless[0] and now < hopeless[1]:
+            return None
+        below = [hold for hold in self._holds if hold.priority < priority]
+        with self.context.inventory.trial() as trial:
+            for hold in below:
+                hold.lift(trial)
+            # a hold that is displaced evicts no more pods
+            kept = [hold for hold in self._holds if hold not in below]
+            preemption = replace_fields(preemption, condemned=self._leaving(kept))
+            plan = self._plan(preemption, unit.unit, displaces=bool(below))
+        if isinstance(plan, NoPlan) or (most := self._most_victims(unit, plan)) < len(plan.victims):
+            why = plan.sentence if isinstance(plan, NoPlan) else f"it takes {len(plan.victims)} victims, at most {most}"
+            log.debug("pod %s: no preemption: %s", unit.pod.key, why)
+            if all(request.pod.spec.preemption_policy != "Never" for request in unit.ready):
+                self._hopeless.put(digest, (priority, now + _HOPELESS))
+            return None
+        if plan.victims and (at := self.evictor.free_at(len(plan.victims))) is not None:
+            why = "it waits to preempt: the limit of evictions in a minute is reached"
+            return Waits(at, why, keeps_gate=False)  # room that others make is its own
+        for hold in below:
+            if not {*hold.nodes}.isdisjoint(plan.nodes):
+                self._give_up(hold, "a unit of higher priority takes its place")
+        return self._begin(unit, preemption, plan, priority)
+
+    def resume(self, unit: QueuedUnit) -> UnitDecision | Waits | None:
+        """Return where a unit that has a place is to be bound, or that it waits; None: it has no place.
+        The place is held until `placed`. Raises SliceSpent.
+        """
+        if (hold := self._holds.of(unit.key)) is None:
+            return None
+        preemption = self._preemption()
+        pinned = self._within(unit.unit, hold.nodes)
+        leaving = self._remaining(hold)
+        kept, problem = None, ""
+        with self.context.inventory.trial() as trial:
+            hold.lift(trial)
+            answer = preemption.without(pinned)
+            if answer is None and not (problem := self._overdue(hold, leaving)):
+                # another hold counts on top of its own victims
+                neighbours = [each for each in self._holds if not {*each.nodes}.isdisjoint(hold.nodes)]
+                freed = frozenset[str]().union(*(self._freed(preemption, each) for each in neighbours))
+                kept = preemption.without(pinned, self._leaving(neighbours), freed)
+                problem = "" if kept is not None else "the unit does not fit there any more"
+        if answer is not None:
+            return _of_unit(answer, unit.unit)
+        if kept is None:
+            self._give_up(hold, problem)
+            # the unit was assessed before its node was refused
+            return Waits(self.context.clock.monotonic(), f"its place is given up: {problem}")
+        self._end_hold(hold)
+        hold.placed = _of_unit(kept, unit.unit).placed
+        self._holds.begin(hold)
+        return self._waits(hold)
+
+    def placed(self, unit: QueuedUnit) -> None:
+        """End the hold of a unit whose decision is carried out now."""
+        if (hold := self._holds.of(unit.key)) is not None:
+            self._end_hold(hold)
+            self.context.metrics.preemptions.labels("placed").inc()
+            self.context.metrics.preemption_seconds.observe(self.context.clock.monotonic() - hold.began)
+
+    # --- handlers, subscribed by the term ---------------------------------------------------------
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        self._left_claims.pod_changed(old, new)
+        if not len(self._holds):
+            return
+        for uid in dict.fromkeys(pod.metadata.uid for pod in (old, new) if pod is not None):
+            now = new if new is not None and new.metadata.uid == uid else None
+            for hold in self._holds.concerned(uid):
+                if all(pod.metadata.uid != uid for pod in hold.pods):
+                    self._evaluate(hold)
+                elif now is None or not is_pending(now):
+                    self._give_up(hold, f"pod {(new or old or Pod()).key} needs none any more")
+
+    def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        for hold in self._holds.concerned((new or old or ResourceClaim()).key):
+            if new is None or old is None or old.status.allocation != new.status.allocation:
+                self._evaluate(hold)
+
+    def node_changed(self, old: Node | None, new: Node | None) -> None:
+        for hold in self._holds.concerned((new or old or Node()).metadata.name):
+            if old is None or new is None or old.spec != new.spec or old.metadata.labels != new.metadata.labels:
+                self._evaluate(hold)
+
+    def budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
+        """Let refused units try again when more evictions are allowed."""
+        if new is not None and (old is None or new.status.disruptions_allowed <= old.status.disruptions_allowed):
+            return
+        self._hopeless.clear()
+        self.triggers.made_room(Change.DEVICES_FREED)
+
+    def _delay(self, unit: QueuedUnit, now: float) -> Waits | None:
+        """Return that pods are evicted for the unit only later, if so. The longest delay of its pods
+        counts, from its first refusal in this term.
+        """
+        settings = self.context.settings.preemption
+        stated = [request.pod.metadata.annotations.get(names.PREEMPTION_DELAY, "") for request in unit.ready]
+        known = [seconds_of(text) for text in stated if text]
+        delay = max([each for each in known if each is not None], default=settings.preemption_delay)
+        key = repr(unit.key).encode()
+        since = self._refused_since.find(key)
+        if since is None:
+            self._refused_since.put(key, since := now)
+        if not now < since + delay:
+            return None
+        why = "no pod is evicted for it before its preemption delay is over"
+        begins = self.context.clock.wall() + timedelta(seconds=since + delay - now)
+        return Waits(since + delay, why, delayed_until(begins), keeps_gate=False)
+
+    # --- plans ------------------------------------------------------------------------------------
+
+    def _may_preempt(self, unit: QueuedUnit) -> bool:
+        """Return whether pods may be evicted for the unit now. A gang of which some run, or have their
+        devices, waits for room without: its minimum may be met.
+        """
+        budgets = self.context.informers.budgets
+        if budgets is None or not budgets.is_readable or (unit.gang is not None and (unit.gang.bound or unit.settled)):
+            return False
+        claims = (entry.claim.key for request in unit.ready for entry in request.claims)
+        return not any(map(self._holds.concerned, claims))
+
+    def _preemption(self) -> Preemption:
+        context = self.context
+        budgets, tenants = context.informers.budgets, context.informers.tenants
+        assert budgets is not None
+        assert tenants is not None
+        best_effort = context.settings.preemption.preemption_pdb
+        return Preemption(
+            context.inventory,
+            tenants,
+            Budgets(budgets.store, best_effort=best_effort, refused=self.evictor.refused()),
+            self.options,
+            PreemptionRules(context.clock.wall().timestamp()),
+            self._left_claims.uids(),
+        )
+
+    def _plan(self, preemption: Preemption, unit: Unit, *, displaces: bool) -> PreemptionPlan | NoPlan:
+        """Return the plan. Where pods terminate on the nominated nodes another leader had a plan, and may
+        have carried out half of it: then it is these nodes again.
+        """
+        if displaces and (answer := preemption.without(unit)) is not None:
+            return PreemptionPlan(answer.placed)
+        nominated = {request.pod.status.nominated_node_name for request in unit.members} - {""}
+        if nominated:
+            plan = preemption.plan(self._within(unit, nominated))
+            if isinstance(plan, PreemptionPlan) and (plan.releasing or not plan.victims):
+                return replace(plan, placed=_originals(plan.placed, unit))
+        return preemption.plan(unit)
+
+    def _most_victims(self, unit: QueuedUnit, plan: PreemptionPlan) -> int:
+        """Return how many pods may be evicted for the unit: for a gang as many as it has devices, if that is more."""
+        most = self.context.settings.preemption.preemption_victims_most
+        if unit.gang is None:
+            return most
+        entries = [entry for _, decision in plan.placed for entry in decision.allocations]
+        return max(most, sum([len(entry.allocation["devices"]["results"]) for entry in entries]))
+
+    def _within(self, unit: Unit, among: Iterable[str]) -> Unit:
+        nodes = self.context.inventory.nodes
+        mask = np.zeros(nodes.size, dtype=np.bool_)
+        mask[[row for row in map(nodes.index_of, among) if row >= 0]] = True
+        place = AllowedNodes(mask)
+        return replace(unit, members=tuple([replace(request, allowed_nodes=place) for request in unit.members]))
+
+    def _begin(self, unit: QueuedUnit, preemption: Preemption, plan: PreemptionPlan, priority: int) -> Waits:
+        budgets = preemption.budgets
+        # those under a budget first: if it allows no eviction, no other pod is evicted for nothing
+        victims = tuple(sorted(plan.victims, key=lambda pod: not budgets.of(pod)))
+        claims = {*preemption.tenants.freed_by((*victims, *plan.releasing)), *preemption.left_claims}
+        hold = Hold(
+            unit.key,
+            plan.placed,
+            victims,
+            plan.releasing,
+            frozenset(claims),
+            priority,
+            self.context.clock.monotonic(),
+        )
+        self._holds.begin(hold)
+        self.context.metrics.preemptions.labels("begun" if victims else "awaited").inc()
+        log.info(
+            "pod %s: is to run on %s once %s evicted and %s terminated",
+            unit.pod.key,
+            ", ".join(hold.nodes),
+            counted(len(victims), "pod"),
+            counted(len(plan.releasing), "pod"),
+        )
+        waits = self._waits(hold)
+        self.evictor.begin(hold)
+        if not hold.leaving and not preemption.left_claims:
+            self._evaluate(hold)
+        return replace(waits, said=preempting(unit.pod, hold.nodes, victims)) if victims else waits
+
+    # --- holds ------------------------------------------------------------------------------------
+
+    def _give_up(self, hold: Hold, why: str) -> None:
+        """End a hold whose place is lost, and evaluate its unit."""
+        if self._holds.of(hold.key) is not hold:
+            return
+        log.info("pod %s: its place on %s is given up: %s", hold.pods[0].key, ", ".join(hold.nodes), why)
+        self.context.metrics.preemptions.labels("given_up").inc()
+        self._end_hold(hold)
+        self.evictor.withdraw(hold)
+        self._evaluate(hold)
+
+    def _end_hold(self, hold: Hold) -> None:
+        """End it. Refused units may fit where it was, even if its unit is placed: on other devices."""
+        self._holds.end(hold)
+        for pod in hold.pods:
+            self.triggers.released(pod)
+
+    def _evaluate(self, hold: Hold) -> None:
+        for pod in hold.pods[:1]:
+            if (present := self.context.informers.present(pod)) is not None:
+                self.triggers.evaluate(present)
+
+    def _waits(self, hold: Hold) -> Waits:
+        """Return until when the unit waits at most without an event."""
+        wall, now = self.context.clock.wall().timestamp(), self.context.clock.monotonic()
+        remaining = self._remaining(hold)
+        if remaining:
+            hold.empty_since = None
+            until = now + min(self._end(hold, pod) for pod in remaining) - wall
+        else:
+            hold.empty_since = now if hold.empty_since is None else hold.empty_since
+            until = hold.empty_since + PATIENCE
+        left = counted(len(remaining), "pod") if remaining else "the devices of pods that have ended"
+        why = f"preemption: its place on {', '.join(hold.nodes)} is held until {left} there {'are' if len(remaining) != 1 else 'is'} gone"
+        hold.until = max(until, now) + _SOON
+        return Waits(hold.until, why)
+
+    def _remaining(self, hold: Hold) -> list[Pod]:
+        """Return the pods that are still there, as they are now."""
+        present = map(self.context.informers.present, hold.leaving)
+        return [pod for pod in present if pod is not None and is_bound(pod)]
+
+    def _leaving(self, holds: Iterable[Hold]) -> list[Pod]:
+        """Return the pods whose end these holds wait for."""
+        return [*{pod.metadata.uid: pod for hold in holds for pod in self._remaining(hold)}.values()]
+
+    def _end(self, hold: Hold, pod: Pod) -> float:
+        """Return until when the pod is waited for, in seconds since 1970."""
+        if pod.metadata.deletion_timestamp is not None:
+            return grace_ends(pod) + PATIENCE
+        began = self.context.clock.wall().timestamp() - (self.context.clock.monotonic() - hold.began)
+        return hold.evicted.get(pod.metadata.uid, began + PATIENCE) + PATIENCE
+
+    def _overdue(self, hold: Hold, remaining: Iterable[Pod]) -> str:
+        """Return why the unit waits no longer, or empty. A node whose pods do not end is refused for a while."""
+        wall, now = self.context.clock.wall().timestamp(), self.context.clock.monotonic()
+        late = [pod for pod in remaining if wall > self._end(hold, pod)]
+        if not late:
+            is_over = hold.empty_since is not None and now > hold.empty_since + PATIENCE
+            return "its devices are not free although all pods have ended" if is_over else ""
+        why = f"{counted(len(late), 'pod')} did not end"
+        for node in {pod.spec.node_name for pod in late}:
+            for pod in hold.pods:
+                self.waiting.refusals.add(pod.metadata.uid, node, why, now)
+        return why
+
+    def _freed(self, preemption: Preemption, hold: Hold) -> frozenset[str]:
+        """Return the UIDs of the claims that are free once all have ended: another pod may use one by now."""
+        return hold.claims & {*preemption.tenants.freed_by(hold.leaving), *preemption.left_claims}
+
+
+def _of_unit(answer: UnitDecision, unit: Unit) -> UnitDecision:
+    """Return the answer on the members as they were before they were pinned."""
+    return replace(answer, placed=_originals(answer.placed, unit))
+
+
+def _originals(
+    placed: tuple[tuple[SchedulingRequest, Decision], ...], unit: Unit
+) -> tuple[tuple[SchedulingRequest, Decision], ...]:
+    members = {request.pod.metadata.uid: request for request in unit.members}
+    return tuple([(members[request.pod.metadata.uid], decision) for request, decision in placed])

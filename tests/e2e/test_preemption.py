@@ -1,0 +1,349 @@
+"""Preemption on a real control plane: who goes, who stays, and that what is freed is the preemptor's.
+
+kube-scheduler preempts for CPU and memory, never for devices: the control at the end. Faults at every write and long waits are played in
+virtual time (tests/unit/reconcile/preemption); here what only real components show: rights, the eviction API with its
+budgets, kube-scheduler beside it, workloads that replace their pods.
+"""
+
+import contextlib
+
+import pytest
+
+from hack.installation import QUICK
+from hami_dra.api import names
+from tests.e2e.holder import Holder
+from tests.e2e.lab import T4
+from tests.e2e.objects import budget, claim, cpu, deployment, device_class, pod, priority_class, request, template
+from tests.support.gang_objects import in_labelled_group, named
+
+on_1_36 = pytest.mark.on_1_36
+ON = (*QUICK, "--preemption=devices")
+PRIORITIES = {"low": 10, "middle": 100, "high": 1000}
+PAIRS = "v100-pairs-8"
+FOREIGN = "gpu.nvidia.com"
+
+
+@pytest.fixture(scope="module")
+def hami(control_plane, make_installation):
+    """With the rights for all of preemption; what a controller uses of them is its flags' business."""
+    installation = make_installation(preemption="best-effort")
+    installation.start_controller(*ON)
+    installation.wait_ready()
+    return installation
+
+
+@pytest.fixture
+def lab(lab):
+    """With a PriorityClass for each of PRIORITIES and templates of one, two and four whole cards."""
+    for name, value in PRIORITIES.items():
+        lab.create(priority_class(name, value))
+    lab.create(priority_class("peaceful", PRIORITIES["high"], preemptionPolicy="Never"))
+    lab.create(*(template(name, request(count=count)) for name, count in (("card", 1), ("half", 2), ("node", 4))))
+    return lab
+
+
+def of(priority, name="", of="half", **options):
+    """A pod of a priority with devices of a template."""
+    return pod(name, templates=[of], priorityClassName=priority, **options)
+
+
+def on(node, priority, name, of="half", **options):
+    """The same, for one node."""
+    return pod(
+        name, templates=[of], priorityClassName=priority, nodeSelector={"kubernetes.io/hostname": node}, **options
+    )
+
+
+def run(lab, *pods):
+    lab.create(*pods)
+    lab.wait_running(names=[each["metadata"]["name"] for each in pods])
+
+
+def names_of(lab):
+    return {each["metadata"]["name"] for each in lab.pods()}
+
+
+def evicted(lab):
+    return sorted(event["regarding"]["name"] for event in lab.events(reason="Preempted"))
+
+
+def wait_allowed(lab, name, evictions):
+    path = f"/apis/policy/v1/namespaces/{lab.namespace}/poddisruptionbudgets/{name}"
+
+    def allowed():
+        status = lab.api.get(path).get("status", {})
+        return status.get("observedGeneration") == 1 and status["disruptionsAllowed"] == evictions
+
+    lab.api.wait_for(f"budget {name} to allow {evictions}", allowed)
+
+
+@contextlib.contextmanager
+def slow_to_end(lab):
+    """Pods that are deleted terminate for as long as this lasts."""
+    lab.plane.nodes.run_pods = False
+    try:
+        yield
+    finally:
+        lab.plane.nodes.run_pods = True
+
+
+# --- who goes ----------------------------------------------------------------------------------------------------------------
+
+
+@on_1_36
+def test_the_cheaper_tenant_goes_and_what_replaces_it_waits_behind(lab):
+    """A Deployment makes its replica anew: it gets no device before the preemptor has gone again."""
+    lab.machines(T4, "n0")
+    lab.create(deployment("service", 1, of("low")))
+    lab.wait_running(1)
+    (replica,) = names_of(lab)
+    run(lab, of("middle", "batch"))
+    lab.create(of("high", "urgent"))
+    lab.wait_running(names=["urgent", "batch"])
+    assert evicted(lab) == [replica]
+    note = lab.wait_event("urgent", "Preempting")
+    assert f"evicts 1 pod of lower priority ({replica}) on node n0" in note
+    (event,) = lab.events(replica, reason="Preempted")
+    assert event["note"] == f"Preempted by pod {lab.pod('urgent')['metadata']['uid']} on node n0"
+    (successor,) = names_of(lab) - {"urgent", "batch"}
+    lab.wait_event(successor, "FilteringFailed")
+    lab.delete_pod("urgent")
+    lab.wait_running(names=["batch", successor])
+    assert evicted(lab) == [replica]
+    assert lab.overcommitted() == []
+
+
+@on_1_36
+def test_nobody_goes_for_an_equal_a_lower_or_a_peaceful_one_nor_who_says_no(lab):
+    lab.machines(T4, "n0")
+    run(lab, of("low", "first"), of("middle", "second", annotations={names.PREEMPTIBLE: "false"}))
+    lab.create(of("low", "equal"), of("peaceful", "peaceful"), of("high", "whole", of="node"))
+    for name in ("equal", "peaceful", "whole"):
+        lab.wait_event(name, "FilteringFailed")
+    # the last one is decided now, and with it all before it
+    lab.create(on("n0", "high", "last"))
+    lab.wait_running(names=["second", "last"])
+    assert evicted(lab) == ["first"]
+    assert names_of(lab) == {"second", "equal", "peaceful", "whole", "last"}
+
+
+def test_budgets_are_respected_also_where_two_are_in_the_way(lab):
+    """No eviction for the pods of `web`; those of `twice` are under two budgets, which the Eviction API answers with an error."""
+    lab.machines(T4, "n0", "n1", "n2")
+    run(
+        lab,
+        on("n0", "low", "web", of="node", labels={"app": "web"}),
+        on("n1", "low", "twice", of="node", labels={"app": "twice"}),
+        on("n2", "middle", "free", of="node"),
+    )
+    # the disruption controller tells one budget of a pod only; each looks at its pods when it is new
+    lab.create(budget("web", "web", 1), budget("one", "twice", 0), budget("other", "twice", 0))
+    wait_allowed(lab, "web", 0)
+    wait_allowed(lab, "one", 1)
+    wait_allowed(lab, "other", 1)
+    run(lab, of("high", "urgent", of="node"))
+    assert evicted(lab) == ["free"]
+    lab.create(of("high", "second", of="node"))
+    lab.wait_event("second", "FilteringFailed")
+    assert evicted(lab) == ["free"]
+    lab.api.remove({**budget("other", "twice", 0), "metadata": {"namespace": lab.namespace, "name": "other"}})
+    lab.wait_running(names=["web", "urgent", "second"])
+    assert evicted(lab) == ["free", "twice"]
+    assert lab.overcommitted() == []
+
+
+@on_1_36
+def test_best_effort_deletes_where_nothing_else_helps(lab):
+    lab.machines(T4, "n0")
+    lab.create(budget("web", "web", 1))
+    run(lab, of("low", "web", of="node", labels={"app": "web"}))
+    wait_allowed(lab, "web", 0)
+    with other_controller(lab, *ON, "--preemption-pdb=best-effort"):
+        run(lab, of("high", "urgent", of="node"))
+    assert evicted(lab) == ["web"]
+
+
+def test_all_pods_of_a_claim_and_all_members_of_a_gang_go_together(lab):
+    lab.machines(T4, "n0", "n1", "n2")
+    lab.create(claim("shared", request(count=4)))
+    sharing = named(pod(claims=["shared"], priorityClassName="low"), "s-0", "s-1", "s-2")
+    run(lab, *(each | {"spec": {**each["spec"], "nodeSelector": {"kubernetes.io/hostname": "n0"}}} for each in sharing))
+    gang = [in_labelled_group(on(node, "middle", f"g-{node}", of="node"), "g", 2) for node in ("n1", "n2")]
+    run(lab, *gang)
+    run(lab, of("high", "first", of="node"))
+    assert evicted(lab) == ["s-0", "s-1", "s-2"]
+    run(lab, of("high", "second", of="node"))
+    assert evicted(lab) == ["g-n1", "g-n2", "s-0", "s-1", "s-2"]
+    assert names_of(lab) == {"first", "second"}
+    assert lab.overcommitted() == []
+
+
+def test_victims_are_those_whose_cards_are_linked(lab):
+    """Eight cards in pairs, a tenant on each: any two leave two cards, a required topology needs the two of a pair."""
+    lab.machines(PAIRS, "n0")
+    tenants = named(of("low", of="card"), *(f"t{i}" for i in range(8)))
+    run(lab, *tenants)
+    cards = {each.pod: each.devices for each in lab.placements()}
+    required = {"hami.io/gpu-topology": "required"}
+    whole = request(device_class="nvidia-gpu.hami.io", count=2)
+    lab.create(template("linked", whole, annotations=required))
+    run(lab, of("high", "linked", of="linked"))
+    victims = evicted(lab)
+    assert len(victims) == 2
+    assert sorted(lab.placement("linked").devices) == sorted(device for each in victims for device in cards[each])
+
+
+@on_1_36
+def test_a_gang_takes_as_many_nodes_as_it_needs(lab):
+    lab.machines(T4, "n0", "n1", "n2")
+    run(lab, on("n0", "low", "a", of="node"), on("n1", "low", "b", of="node"), on("n2", "middle", "c", of="node"))
+    run(lab, *(in_labelled_group(of("high", f"g-{i}", of="node"), "g", 2) for i in range(2)))
+    assert evicted(lab) == ["a", "b"]
+    assert names_of(lab) == {"g-0", "g-1", "c"}
+    assert lab.overcommitted() == []
+
+
+# --- while it lasts ----------------------------------------------------------------------------------------------------------
+
+
+@on_1_36
+def test_while_the_victim_terminates_its_place_is_nobody_elses(lab):
+    """The preemptor keeps its gate and is nominated: neither its cards nor its CPU go to another, of higher priority than the victim."""
+    lab.machines(T4, "n0")
+    run(lab, of("low", "victim", of="node"))
+    with slow_to_end(lab):
+        lab.create(of("high", "urgent", of="node", resources=cpu("60")))
+        lab.api.wait_for("the eviction", lambda: "deletionTimestamp" in lab.pod("victim")["metadata"])
+        lab.create(pod("plain", resources=cpu("60"), priorityClassName="middle"), of("middle", "rival"))
+        lab.api.wait_for("kube-scheduler's refusal", lambda: "Insufficient cpu" in lab.refusal("plain"))
+        lab.wait_event("rival", "FilteringFailed")
+        urgent = lab.pod("urgent")
+        assert urgent["status"]["nominatedNodeName"] == "n0"
+        assert [gate["name"] for gate in urgent["spec"]["schedulingGates"]] == [names.GATE]
+    lab.wait_running(names=["urgent"])
+    assert lab.placement("urgent").node == "n0"
+    assert names_of(lab) == {"urgent", "plain", "rival"}
+    assert evicted(lab) == ["victim"]
+
+
+def test_a_victim_that_does_not_end_is_given_up_after_its_time(lab):
+    lab.machines(T4, "n0", "n1")
+    run(
+        lab, on("n0", "low", "stays", of="node", terminationGracePeriodSeconds=1), on("n1", "middle", "goes", of="node")
+    )
+    finalizer = ["example.com/stays"]
+    lab.api.patch(f"{lab.pods_path}/stays", {"metadata": {"finalizers": finalizer}})
+    try:
+        lab.create(of("high", "urgent", of="node"))
+        lab.wait_running(names=["urgent"], seconds=120)
+        assert lab.placement("urgent").node == "n1"
+        assert evicted(lab) == ["goes", "stays"]
+    finally:
+        lab.api.patch(f"{lab.pods_path}/stays", {"metadata": {"finalizers": None}})
+
+
+def test_two_preemptors_have_a_victim_each_beside_one_of_kube_scheduler(lab):
+    """At once: two pods for cards, and one for the CPU of the same node, for which kube-scheduler preempts."""
+    lab.machines(T4, "n0")
+    run(lab, of("low", "a"), of("low", "b"), pod("burner", resources=cpu("60"), priorityClassName="low"))
+    lab.create(
+        of("high", "first"), of("high", "second"), pod("cruncher", resources=cpu("60"), priorityClassName="high")
+    )
+    lab.wait_running(names=["first", "second", "cruncher"])
+    assert names_of(lab) == {"first", "second", "cruncher"}
+    assert evicted(lab) == ["a", "b", "burner"]
+    assert lab.overcommitted() == []
+
+
+def test_cpu_that_it_needs_is_freed_with_the_cards(lab):
+    lab.machines(T4, "n0")
+    run(lab, of("low", "cards", of="node"), pod("burner", resources=cpu("60"), priorityClassName="low"))
+    run(lab, of("high", "urgent", of="node", resources=cpu("60")))
+    assert evicted(lab) == ["burner", "cards"]
+    assert lab.bound_by("urgent") == "default-scheduler"
+
+
+def test_an_autoscaler_may_act_first(lab):
+    """For the delay the pod is visibly Unschedulable, without gate and nomination; a node that comes then spares the tenant."""
+    lab.machines(T4, "n0")
+    run(lab, of("low", "tenant", of="node"))
+    lab.create(of("high", "urgent", of="node", annotations={names.PREEMPTION_DELAY: "30m"}))
+    assert "no pod is evicted for it before" in lab.wait_event("urgent", "PreemptionDelayed")
+    lab.api.wait_for("kube-scheduler's refusal", lambda: lab.refusal("urgent"))
+    assert "nominatedNodeName" not in lab.pod("urgent")["status"]
+    lab.machines(T4, "n1")
+    lab.wait_running(names=["tenant", "urgent"])
+    assert evicted(lab) == []
+
+
+# --- a leader that is killed ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def controller(lab):
+    """The controller's process, which is killed; afterwards there is one again."""
+    process = lab.hami.programs["controller"].process
+    yield process
+    process.start()
+    lab.hami.wait_ready()
+
+
+@pytest.mark.parametrize(
+    ("resource", "written"),
+    [("pods/status", 0), ("pods/eviction", 0), ("pods/eviction", 1), ("resourceclaims/status", 0), ("pods", 0)],
+    ids=["nomination", "first eviction", "second eviction", "allocation", "gate"],
+)
+def test_killed_at_a_write_it_evicts_no_other_pods(lab, controller, resource, written):
+    lab.machines(T4, "n0", "n1")
+    run(lab, *(on("n0", "low", name) for name in ("a", "b")), *(on("n1", "middle", name) for name in ("c", "d")))
+    with Holder(lab.plane, resource) as holder:
+        holder.arm(after=written)
+        lab.create(of("high", "urgent", of="node"))
+        holder.wait_caught()
+        controller.kill()
+        holder.drop()
+    controller.start()
+    lab.wait_running(names=["urgent", "c", "d"])
+    assert names_of(lab) == {"urgent", "c", "d"}
+    assert lab.overcommitted() == []
+
+
+# --- controls ----------------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def other_controller(lab, *flags):
+    """A controller with other flags in place of the module's."""
+    process = lab.hami.programs["controller"].process
+    process.stop()
+    other = lab.hami.start_controller(*flags, name="controller-other")
+    lab.hami.wait_ready()
+    try:
+        yield
+    finally:
+        other.process.stop()
+        del lab.hami.programs["controller-other"]
+        process.start()
+        lab.hami.wait_ready()
+
+
+def test_control_without_preemption_it_waits(lab):
+    lab.machines(T4, "n0")
+    run(lab, of("low", "tenant", of="node"))
+    with other_controller(lab, *QUICK):
+        lab.create(of("high", "urgent", of="node"))
+        lab.wait_event("urgent", "FilteringFailed")
+        lab.api.wait_for("kube-scheduler's refusal", lambda: lab.refusal("urgent"))
+        assert names_of(lab) == {"tenant", "urgent"}
+
+
+def test_control_kube_scheduler_alone_starves_it(lab):
+    """Cards of a driver that is not ours, with kube-scheduler's own allocation. On 1.36 the fleet's slices would carry the fence."""
+    lab.machines(T4, "n0", publish_as=FOREIGN)
+    lab.create(device_class("foreign", f"device.driver == '{FOREIGN}'"))
+    lab.create(template("foreign", request(device_class="foreign", count=4)))
+    run(lab, pod("tenant", templates=["foreign"], gated=False, priorityClassName="low"))
+    lab.create(pod("urgent", templates=["foreign"], gated=False, priorityClassName="high"))
+    lab.api.wait_for("kube-scheduler's refusal", lambda: "cannot allocate all claims" in lab.refusal("urgent"))
+    assert "preemption: 0/1 nodes are available" in lab.refusal("urgent")
+    assert lab.pod("tenant")["status"]["phase"] == "Running"

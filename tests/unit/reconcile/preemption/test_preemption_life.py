@@ -1,0 +1,434 @@
+"""Pods of lower priority are evicted for one that finds no room, and what they free is given to nobody else."""
+
+import pytest
+
+from controller.decide import decide
+from hami_dra.api import kinds, names
+from hami_dra.kube.protocol import Conflict, Protected, Unavailable
+from tests.support.gang_objects import in_labelled_group
+from tests.support.harness import play as play_scene
+from tests.support.harness import pod, template
+from tests.support.mortal import Mortal
+
+QUICK = {"quiet_time": 0.0, "probe": False, "decide": decide}
+ON = {**QUICK, "preemption": True}
+BIG = 12
+"""GiB of a card's 16: two do not fit on one."""
+
+
+def play(story, **options):
+    play_scene(story, **{"nodes": 1, "graceful": True, "node_options": {"cards": 1}, **ON, **options})
+
+
+async def add(harness, name, priority, *, memory=BIG, labels=None, **options):
+    await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template(name, memory))
+    body = pod(name, templates=[name], gated=True, priority=priority, **options)
+    body["metadata"]["labels"] = labels or {}
+    await harness.add(kinds.POD, body)
+
+
+async def names_of(harness):
+    return {each.metadata.name for each in await harness.pods()}
+
+
+async def fill(harness, *pod_names, priority=0, **options):
+    for name in pod_names:
+        await add(harness, name, priority, **options)
+    await harness.bound(*pod_names)
+
+
+BUDGET = {
+    "metadata": {"name": "budget", "namespace": "default"},
+    "spec": {"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 1},
+}
+
+
+async def allow(harness, evictions):
+    """What the disruption controller writes."""
+    status = {
+        "disruptionsAllowed": evictions,
+        "currentHealthy": 1 + evictions,
+        "desiredHealthy": 1,
+        "expectedPods": 1 + evictions,
+        "observedGeneration": 1,
+    }
+    await harness.cluster.patch(
+        kinds.POD_DISRUPTION_BUDGET, "budget", {"status": status}, namespace="default", subresource="status"
+    )
+
+
+def test_a_pod_of_lower_priority_is_evicted_and_its_card_goes_to_the_preemptor():
+    async def story(harness):
+        await fill(harness, "low")
+        await add(harness, "high", 1000)
+        await harness.bound("high", seconds=10)
+        assert await names_of(harness) == {"high"}
+        (said,) = await harness.events("Preempting")
+        assert said["regarding"]["name"] == "high"
+        assert "evicts 1 pod of lower priority (low) on node n0" in said["note"]
+        (evicted,) = await harness.events("Preempted")
+        assert evicted["regarding"]["name"] == "low"
+        assert "on node n0" in evicted["note"]
+        assert harness.metric("hami_dra_evictions_total") == 1
+        assert harness.metric("hami_dra_preemptions_total", result="begun") == 1
+        assert harness.metric("hami_dra_preemptions_total", result="placed") == 1
+        assert harness.metric("hami_dra_preemptions_total", result="given_up") == 0
+        await harness.check_nothing_leaked()
+
+    play(story)
+
+
+@pytest.mark.parametrize("priority", [0, -1])
+def test_nobody_is_evicted_for_a_pod_of_the_same_or_lower_priority(priority):
+    async def story(harness):
+        await fill(harness, "low")
+        await add(harness, "late", priority)
+        await harness.sleep(60)
+        assert not await harness.node_of("late")
+        assert await names_of(harness) == {"low", "late"}
+
+    play(story)
+
+
+def test_off_evicts_nobody():
+    async def story(harness):
+        await fill(harness, "low")
+        await add(harness, "high", 1000)
+        await harness.sleep(60)
+        assert await harness.node_of("low")
+        assert not await harness.node_of("high")
+
+    play(story, preemption=False)
+
+
+def test_what_is_freed_goes_to_the_preemptor_though_others_wait_and_come():
+    """The victim's devices are free for seconds, while pods of its own priority wait for the same card."""
+
+    async def story(harness):
+        await fill(harness, "low")
+        for number in range(3):
+            await add(harness, f"waits-{number}", 5)
+        await harness.cluster.patch(
+            kinds.POD, "low", {"metadata": {"finalizers": ["example.com/slow"]}}, namespace="default"
+        )
+        await add(harness, "high", 1000)
+        await harness.sleep(3)
+        for number in range(3):
+            await add(harness, f"comes-{number}", 5)
+        assert (await harness.pod("low")).metadata.deletion_timestamp
+        await harness.sleep(20)
+        assert (await harness.pod("high")).spec.scheduling_gates
+        assert (await harness.pod("high")).status.nominated_node_name == "n0"
+        await harness.cluster.patch(kinds.POD, "low", {"metadata": {"finalizers": None}}, namespace="default")
+        await harness.bound("high", seconds=10)
+        assert [each.metadata.name for each in await harness.pods() if each.spec.node_name] == ["high"]
+        assert harness.metric("hami_dra_evictions_total") == 1
+
+    play(story)
+
+
+def test_a_budget_that_allows_none_protects_and_one_that_changes_lets_go():
+    async def story(harness):
+        await harness.add(kinds.POD_DISRUPTION_BUDGET, BUDGET)
+        await allow(harness, 0)
+        await fill(harness, "low", labels={"app": "web"})
+        await add(harness, "high", 1000)
+        await harness.sleep(30)
+        assert await names_of(harness) == {"low", "high"}
+        await allow(harness, 1)
+        await harness.bound("high", seconds=20)
+        assert harness.metric("hami_dra_preemptions_total", result="given_up") == 0
+
+    play(story)
+
+
+def test_each_preemptor_has_a_victim_of_its_own():
+    async def story(harness):
+        await fill(harness, "low-0", "low-1", "low-2")
+        for number in range(2):
+            await add(harness, f"high-{number}", 1000)
+        await harness.bound("high-0", "high-1", seconds=20)
+        assert harness.metric("hami_dra_evictions_total") == 2
+        assert len(await names_of(harness)) == 3
+
+    play(story, nodes=3)
+
+
+def test_a_pod_that_terminates_already_is_waited_for():
+    async def story(harness):
+        await fill(harness, "low", "other")
+        await harness.cluster.patch(
+            kinds.POD, "low", {"metadata": {"finalizers": ["example.com/slow"]}}, namespace="default"
+        )
+        await harness.delete_pod("low")
+        await add(harness, "high", 1000)
+        await harness.sleep(10)
+        await harness.cluster.patch(kinds.POD, "low", {"metadata": {"finalizers": None}}, namespace="default")
+        await harness.bound("high", seconds=10)
+        assert harness.metric("hami_dra_evictions_total") == 0
+        assert await harness.node_of("other")
+
+    play(story, nodes=2)
+
+
+def test_a_victim_that_does_not_end_is_given_up_and_another_one_is_evicted():
+    async def story(harness):
+        await fill(harness, "stuck", priority=1)
+        await harness.cluster.patch(
+            kinds.POD, "stuck", {"metadata": {"finalizers": ["example.com/never"]}}, namespace="default"
+        )
+        await add(harness, "high", 1000)
+        await harness.sleep(20)
+        await harness.add_node("n1", cards=1)
+        await fill(harness, "low", priority=5)
+        await harness.bound("high", seconds=200)
+        assert await harness.node_of("high") == "n1"
+        assert harness.metric("hami_dra_evictions_total") == 2
+
+    play(story)
+
+
+def test_a_preemptor_that_is_deleted_gives_its_place_back():
+    async def story(harness):
+        await fill(harness, "low")
+        await harness.cluster.patch(
+            kinds.POD, "low", {"metadata": {"finalizers": ["example.com/slow"]}}, namespace="default"
+        )
+        await add(harness, "high", 1000)
+        await harness.sleep(5)
+        await harness.delete_pod("high")
+        await add(harness, "next", 0)
+        await harness.cluster.patch(kinds.POD, "low", {"metadata": {"finalizers": None}}, namespace="default")
+        await harness.bound("next", seconds=20)
+
+    play(story)
+
+
+def test_protected_pods_stay():
+    async def story(harness):
+        await fill(harness, "kept", annotations={names.PREEMPTIBLE: "false"})
+        await add(harness, "high", 1000)
+        await harness.sleep(30)
+        assert await harness.node_of("kept")
+
+    play(story)
+
+
+def writes_of_a_whole_run():
+    counted = []
+
+    async def story(harness):
+        await fill_by(harness, harness.cluster)
+        mortal = Mortal(harness.cluster, 0, before=False)
+        harness.start(through=mortal, **ON)
+        await harness.bound("high")
+        await harness.sleep(1)
+        counted.append(mortal.writes)
+
+    play(story, controller=False, nodes=2)
+    return counted[0]
+
+
+async def fill_by(harness, _cluster):
+    first = harness.start(**ON)
+    await fill(harness, "low-0", "low-1")
+    await harness.stop(first)
+    await add(harness, "high", 1000)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_leader_that_dies_at_any_write_costs_no_second_victim(before):
+    for at in range(1, writes_of_a_whole_run() + 1):
+
+        async def story(harness, at=at):
+            await fill_by(harness, harness.cluster)
+            mortal = Mortal(harness.cluster, at, before=before)
+            first = harness.start(through=mortal, **ON)
+
+            async def dead():
+                return mortal.dead.is_set()
+
+            await harness.until(dead)
+            await harness.stop(first)
+            harness.start(**ON)
+            await harness.bound("high")
+            await harness.sleep(5)
+            assert len(await names_of(harness)) == 2, f"write {at}"
+            await harness.check_never_overcommitted()
+            await harness.check_nothing_leaked()
+
+        play(story, controller=False, nodes=2)
+
+
+def test_a_victim_that_cannot_be_evicted_is_spared_and_another_one_is_evicted():
+    async def story(harness):
+        await fill(harness, "low", priority=0)
+        await harness.add_node("n1", cards=1)
+        await fill(harness, "next", priority=5)
+        harness.cluster.fail_next(Protected("evict pod: the budget allows none"), verb="evict", name="low")
+        await add(harness, "high", 1000)
+        await harness.bound("high", seconds=20)
+        assert await names_of(harness) == {"low", "high"}
+
+    play(story)
+
+
+@pytest.mark.parametrize("error", [Unavailable("no answer"), Conflict("another UID")])
+def test_an_eviction_without_a_clear_answer_is_asked_for_again(error):
+    async def story(harness):
+        await fill(harness, "low")
+        harness.cluster.fail_next(error, verb="evict", applied=True)
+        await add(harness, "high", 1000)
+        await harness.bound("high", seconds=30)
+        assert len(await names_of(harness)) == 1
+
+    play(story)
+
+
+def test_a_unit_of_higher_priority_takes_a_place_that_is_held():
+    async def story(harness):
+        await fill(harness, "low")
+        await harness.cluster.patch(
+            kinds.POD, "low", {"metadata": {"finalizers": ["example.com/slow"]}}, namespace="default"
+        )
+        await add(harness, "high", 1000)
+        await harness.sleep(5)
+        await add(harness, "higher", 2000)
+        await harness.sleep(5)
+        await harness.cluster.patch(kinds.POD, "low", {"metadata": {"finalizers": None}}, namespace="default")
+        await harness.bound("higher", seconds=20)
+        await harness.sleep(30)
+        assert not await harness.node_of("high")
+        assert harness.metric("hami_dra_evictions_total") == 1
+
+    play(story)
+
+
+def test_a_gang_evicts_for_all_its_members_or_for_none():
+    async def story(harness):
+        await fill(harness, "low-0", "low-1")
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("big", BIG))
+        members = [pod(name, templates=["big"], gated=True, priority=1000) for name in ("a", "b")]
+        await harness.add(kinds.POD, *(in_labelled_group(member, "team", 2) for member in members))
+        await harness.bound("a", "b", seconds=60)
+        assert await names_of(harness) == {"a", "b"}
+
+    play(story, nodes=2)
+
+
+def test_no_more_than_the_limit_are_evicted_in_a_minute():
+    async def story(harness):
+        await fill(harness, "low-0", "low-1", "low-2", cpu="1m")
+        for number in range(3):
+            await add(harness, f"high-{number}", 1000, cpu="1m")
+        await harness.sleep(30)
+        assert harness.metric("hami_dra_evictions_total") == 2
+        await harness.bound("high-0", "high-1", "high-2", seconds=60)
+
+    play(story, nodes=3, evictions_per_minute=2)
+
+
+def test_a_pod_that_waits_for_the_limit_takes_room_before_pods_of_lower_priority():
+    async def story(harness):
+        await fill(harness, "low-0", "low-1")
+        await add(harness, "high-0", 1000)
+        await harness.bound("high-0", seconds=10)
+        await add(harness, "high-1", 1000)
+        await add(harness, "mid", 5)
+        await harness.sleep(5)
+        (low,) = [name for name in await names_of(harness) if name.startswith("low")]
+        await harness.delete_pod(low)
+        await harness.bound("high-1", seconds=10)
+        assert harness.metric("hami_dra_evictions_total") == 1
+
+    play(story, nodes=2, evictions_per_minute=1)
+
+
+async def never_end(harness, *pod_names):
+    for name in pod_names:
+        patch = {"metadata": {"finalizers": ["example.com/never"]}}
+        await harness.cluster.patch(kinds.POD, name, patch, namespace="default")
+
+
+async def let_end(harness, *pod_names):
+    for name in pod_names:
+        await harness.cluster.patch(kinds.POD, name, {"metadata": {"finalizers": None}}, namespace="default")
+
+
+def test_two_places_on_one_node_do_not_count_the_victims_of_each_other():
+    async def story(harness):
+        await fill(harness, "low-0", "low-1", cpu="4")
+        await never_end(harness, "low-0", "low-1")
+        for number in range(2):
+            await add(harness, f"high-{number}", 1000, cpu="4")
+        await harness.sleep(5)
+        await let_end(harness, "low-0", "low-1")
+        await harness.bound("high-0", "high-1", seconds=20)
+        assert harness.metric("hami_dra_evictions_total") == 2
+        assert harness.metric("hami_dra_preemptions_total", result="given_up") == 0
+
+    play(story, node_options={"cards": 2})
+
+
+def test_nobody_is_evicted_on_a_node_that_was_just_given_up():
+    async def story(harness):
+        await fill(harness, "stuck", priority=1)
+        await fill(harness, "other", priority=5)
+        await never_end(harness, "stuck")
+        await add(harness, "high", 1000)
+        await harness.bound("high", seconds=300)
+        assert harness.metric("hami_dra_evictions_total") == 2
+        assert harness.metric("hami_dra_preemptions_total", result="given_up") == 1
+
+    play(story, node_options={"cards": 2})
+
+
+@pytest.mark.parametrize(("best_effort", "evicted"), [(False, 0), (True, 1)])
+def test_best_effort_exceeds_a_budget(best_effort, evicted):
+    async def story(harness):
+        await harness.add(kinds.POD_DISRUPTION_BUDGET, BUDGET)
+        await allow(harness, 0)
+        await fill(harness, "low", labels={"app": "web"})
+        await add(harness, "high", 1000)
+        await harness.sleep(30)
+        assert harness.metric("hami_dra_evictions_total") == evicted
+        assert bool(await harness.node_of("high")) == best_effort
+
+    play(story, preemption_pdb=best_effort)
+
+
+def test_a_unit_that_cannot_be_decided_any_more_loses_its_place_and_others_get_it():
+    async def story(harness):
+        await fill(harness, "low")
+        slow = {"metadata": {"finalizers": ["example.com/slow"]}}
+        await harness.cluster.patch(kinds.POD, "low", slow, namespace="default")
+        await add(harness, "high", 1000)
+        await harness.sleep(5)
+        invalid = {"metadata": {"annotations": {names.NODE_POLICY: "nonsense"}}}
+        await harness.cluster.patch(kinds.POD, "high", invalid, namespace="default")
+        await add(harness, "next", 5)
+        await harness.cluster.patch(kinds.POD, "low", {"metadata": {"finalizers": None}}, namespace="default")
+        await harness.bound("next", seconds=200)
+        assert harness.metric("hami_dra_preemptions_total", result="given_up") == 1
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("settings", "annotations"), [({"preemption_delay": 30.0}, {}), ({}, {names.PREEMPTION_DELAY: "30s"})]
+)
+def test_during_its_delay_a_pod_is_visibly_unschedulable_and_nobody_is_evicted(settings, annotations):
+    async def story(harness):
+        await fill(harness, "low")
+        await add(harness, "high", 1000, annotations=annotations)
+        await harness.sleep(25)
+        waiting = await harness.pod("high")
+        assert not waiting.spec.scheduling_gates
+        assert not waiting.status.nominated_node_name
+        assert await harness.node_of("low")
+        (said,) = await harness.events("PreemptionDelayed")
+        assert "before 20" in said["note"]
+        await harness.bound("high", seconds=10)
+        assert len(await harness.events("PreemptionDelayed")) == 1
+
+    play(story, **settings)
