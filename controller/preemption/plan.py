@@ -30,6 +30,8 @@ class PreemptionPlan(Struct, frozen=True):
     """To be evicted, the most important one first; none: it fits as soon as `releasing` are gone."""
     releasing: tuple[Pod, ...] = ()
     """Pods on the chosen nodes that terminate already."""
+    together: tuple[tuple[Pod, ...], ...] = ()
+    """The victims, by what goes as a whole or not at all: a pod, the pods of a claim, a gang."""
     violations: int = 0
     """Number of victims whose eviction exceeds a PodDisruptionBudget (`Budgets.best_effort`)."""
     groups_broken: int = 0

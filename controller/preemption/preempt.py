@@ -139,7 +139,8 @@ class _Search:
             return NoPlan(f"no node fits even without the pods of lower priority than {self._priority}", is_cut)
         rank, _, found = best
         plan = self._answer(found.answer, found.victims, releasing)
-        return replace(plan, violations=rank.violations, groups_broken=rank.broken, is_cut=is_cut)
+        together = tuple([block.pods for block in found.blocks])
+        return replace(plan, together=together, violations=rank.violations, groups_broken=rank.broken, is_cut=is_cut)
 
     # -- places ------------------------------------------------------------------------------------
 

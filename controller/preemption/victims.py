@@ -48,6 +48,7 @@ class Found(NamedTuple):
     """The most important one first."""
     answer: UnitDecision
     """What was decided without them."""
+    blocks: tuple[Block, ...]
 
 
 class OutOfSteps(Exception):
@@ -128,7 +129,7 @@ class Victims:
                 continue
             if (answer := self.without(chosen)) is not None:
                 best = rank
-                yield Found(rank, victims, answer)
+                yield Found(rank, victims, answer, tuple(chosen))
 
     def _greedily(self, blocks: Sequence[Block], best: Rank | None, devices: int) -> Iterator[Found]:
         """Yield a plan by kube-scheduler's way, then plans of few victims that are better."""
@@ -148,7 +149,7 @@ class Victims:
         if best is None or rank <= best:
             answer = self.without(chosen)
             if answer is not None:
-                yield Found(rank, victims, answer)
+                yield Found(rank, victims, answer, tuple(chosen))
                 best = rank
         small = [each for each in blocks if self.tenants.priority(self._first(each)) <= rank.highest]
         choices = [(each,) for each in small]

@@ -2,13 +2,14 @@
 
 The nomination keeps kube-scheduler from giving CPU and memory of the node to others, and leads a new
 leader to the same node. A victim that cannot be evicted ends the hold, so that no other is
-evicted for nothing, and is no victim for a while.
+evicted for nothing, and is no victim for a while. What goes as a whole is evicted as a whole, even if
+the unit is placed before: half a gang would be left.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
@@ -102,12 +103,13 @@ class Evictor:
             for request, decision in hold.placed:
                 if self._is_current(hold):
                     await self._nominate(request.pod, decision.node)
-            for victim in hold.victims:
-                if not self._is_current(hold):
-                    return
-                if problem := await self._evict(hold, victim):
-                    self._spare(hold, victim, problem)
-                    return
+            for together in hold.together:
+                for victim in together:
+                    if not self._is_needed(hold, together):
+                        return
+                    if problem := await self._evict(hold, victim, together):
+                        self._spare(hold, victim, problem)
+                        return
 
     def _spare(self, hold: Hold, victim: Pod, problem: str) -> None:
         self._refused[victim.metadata.uid] = self._context.clock.monotonic() + _SPARED, problem
@@ -145,10 +147,10 @@ class Evictor:
         else:
             self._context.informers.observe_pod(result)
 
-    async def _evict(self, hold: Hold, victim: Pod) -> str:
+    async def _evict(self, hold: Hold, victim: Pod, together: Collection[Pod]) -> str:
         """Evict a pod. Returns why it stays, or empty."""
         backoff = Backoff()
-        while self._is_current(hold):
+        while victim.metadata.uid not in hold.evicted and self._is_needed(hold, together):
             try:
                 await self._ask(victim)
             except (NotFound, Conflict):
@@ -175,6 +177,9 @@ class Evictor:
             if not self._context.settings.preemption.preemption_pdb:
                 raise
             await writer.delete(kinds.POD, meta.name, namespace=meta.namespace, uid=meta.uid)
+
+    def _is_needed(self, hold: Hold, together: Collection[Pod]) -> bool:
+        return self._is_current(hold) or any(pod.metadata.uid in hold.evicted for pod in together)
 
     def _is_current(self, hold: Hold) -> bool:
         return self._holds.of(hold.key) is hold

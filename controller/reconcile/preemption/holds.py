@@ -22,8 +22,8 @@ class Hold(Struct, eq=False):
     key: GangKey | str
     """The gang, or the UID of the pod."""
     placed: tuple[tuple[SchedulingRequest, Decision], ...]
-    victims: tuple[Pod, ...]
-    """In the order in which they are evicted."""
+    together: tuple[tuple[Pod, ...], ...]
+    """The victims, in the order in which they are evicted: each of these goes as a whole or not at all."""
     releasing: tuple[Pod, ...]
     claims: frozenset[str]
     """UIDs of the claims that are free once all of these are gone."""
@@ -40,6 +40,10 @@ class Hold(Struct, eq=False):
     @property
     def pods(self) -> tuple[Pod, ...]:
         return tuple([request.pod for request, _ in self.placed])
+
+    @property
+    def victims(self) -> tuple[Pod, ...]:
+        return tuple({pod.metadata.uid: pod for pods in self.together for pod in pods}.values())
 
     @property
     def leaving(self) -> tuple[Pod, ...]:

@@ -281,31 +281,34 @@ class Preemptor:
     def _begin(self, unit: QueuedUnit, preemption: Preemption, plan: PreemptionPlan, priority: int) -> Waits:
         budgets = preemption.budgets
         # those under a budget first: if it allows no eviction, no other pod is evicted for nothing
-        victims = tuple(sorted(plan.victims, key=lambda pod: not budgets.of(pod)))
-        claims = {*preemption.tenants.freed_by((*victims, *plan.releasing)), *preemption.left_claims}
+        together = sorted(
+            [tuple(sorted(pods, key=lambda pod: not budgets.of(pod))) for pods in plan.together],
+            key=lambda pods: not budgets.of(pods[0]),
+        )
+        claims = {*preemption.tenants.freed_by((*plan.victims, *plan.releasing)), *preemption.left_claims}
         hold = Hold(
             unit.key,
             plan.placed,
-            victims,
+            tuple(together),
             plan.releasing,
             frozenset(claims),
             priority,
             self.context.clock.monotonic(),
         )
         self._holds.begin(hold)
-        self.context.metrics.preemptions.labels("begun" if victims else "awaited").inc()
+        self.context.metrics.preemptions.labels("begun" if plan.victims else "awaited").inc()
         log.info(
             "pod %s: is to run on %s once %s evicted and %s terminated",
             unit.pod.key,
             ", ".join(hold.nodes),
-            counted(len(victims), "pod"),
+            counted(len(plan.victims), "pod"),
             counted(len(plan.releasing), "pod"),
         )
         waits = self._waits(hold)
         self.evictor.begin(hold)
         if not hold.leaving and not preemption.left_claims:
             self._evaluate(hold)
-        return replace(waits, said=preempting(unit.pod, hold.nodes, victims)) if victims else waits
+        return replace(waits, said=preempting(unit.pod, hold.nodes, hold.victims)) if plan.victims else waits
 
     # --- holds ------------------------------------------------------------------------------------
 

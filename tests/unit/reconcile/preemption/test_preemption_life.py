@@ -316,6 +316,27 @@ def test_a_gang_evicts_for_all_its_members_or_for_none():
     play(story, nodes=2)
 
 
+def test_a_gang_is_evicted_as_a_whole_though_the_preemptor_runs_before():
+    """The card of the first member is enough, and free while the eviction of the second one is tried again."""
+
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("big", BIG))
+        for row in ("0", "1"):
+            await harness.add_node(f"node-{row}", cards=1, labels={"row": row})
+            member = pod(f"low-{row}", templates=["big"], gated=True, nodeSelector={"row": row})
+            await harness.add(kinds.POD, in_labelled_group(member, "team", 2))
+        await harness.bound("low-0", "low-1", seconds=60)
+        harness.cluster.fail_next(Unavailable("no answer"), verb="evict", name="low-1")
+        harness.cluster.fail_next(Unavailable("no answer"), verb="evict", name="low-1")
+        await add(harness, "high", 1000, nodeSelector={"row": "0"})
+        await harness.bound("high", seconds=20)
+        await harness.sleep(20)
+        assert await names_of(harness) == {"high"}
+        assert harness.metric("hami_dra_evictions_total") == 2
+
+    play(story, nodes=0)
+
+
 def test_no_more_than_the_limit_are_evicted_in_a_minute():
     async def story(harness):
         await fill(harness, "low-0", "low-1", "low-2", cpu="1m")
