@@ -11,7 +11,13 @@ from controller.cli.connection import Connection, Files
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Printing
 from controller.cli.tables import note
-from controller.settings.placing import PRESENT_DEVICE_POLICY, PRESENT_NODE_POLICY, PolicyOptions, SimulatedScheduler
+from controller.settings.placing import (
+    PRESENT_DEVICE_POLICY,
+    PRESENT_NODE_POLICY,
+    PolicyOptions,
+    PreemptionOptions,
+    SimulatedScheduler,
+)
 from hami_dra.api import names
 from hami_dra.api.flags import Option
 
@@ -34,6 +40,8 @@ Examples:
     hami-dra snapshot --to monday.json
     hami-dra whatif -f monday.json --with more.yaml
     hami-dra whatif -f monday.json --with more.yaml --without-node gpu-7
+    hami-dra whatif --preempt research/trainer-0
+    hami-dra whatif -f monday.json --with urgent.yaml --preempt urgent
 
 Exit status: 0 on success, 1 with --fail-unplaced if a pod would lose its node or a new one find none, 2 on
 bad input.
@@ -77,6 +85,15 @@ def whatif(
         tuple[str, ...], Option("A node to remove; may be repeated.", metavar="NODE", values="nodes")
     ] = (),
     replace: Annotated[bool, Option("Place all pods that have devices again, oldest first.")] = False,
+    preempt: Annotated[
+        tuple[str, ...],
+        Option(
+            "A waiting pod for which pods of lower priority may be evicted, NAMESPACE/NAME or the name of one in namespace "
+            "default; for a gang one of its members; may be repeated.",
+            metavar="POD",
+        ),
+    ] = (),
+    preempting: PreemptionOptions,
     scheduler: SimulatedScheduler,
     printing: Printing,
     fail_unplaced: Annotated[
@@ -98,13 +115,14 @@ def whatif(
     )
     present_settings = simulation_settings(present, scheduler, "--present-")
     change = Change(
-        settings=simulation_settings(changed, scheduler),
+        settings=replaced(simulation_settings(changed, scheduler), exceeds_budgets=preempting.preemption_pdb),
         present=present_settings,
         policies=_policies(node_policy, device_policy, packing_weights),
         override=override_annotations,
         additions=tuple(read_documents(additions)),
         without_nodes=tuple(dict.fromkeys(without_node)),
         replace=replace,
+        preemptors=tuple(dict.fromkeys(pod if "/" in pod else f"default/{pod}" for pod in preempt)),
     )
     _check(change)
     with Progress() as progress:
@@ -138,7 +156,7 @@ def _check(change: "Change") -> None:
     if change.is_nothing:
         raise CommandError(
             "the change is empty: give one or more of --node-policy, --device-policy, --packing-weights, --with, "
-            "--without-node, --replace"
+            "--without-node, --replace, --preempt"
         )
 
 

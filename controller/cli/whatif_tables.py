@@ -5,7 +5,7 @@ from typing import Any, Final, TypeVar
 
 from controller.cli.tables import Line, TextLayout, TextTable, codes, paragraph, without_pod
 from controller.views.columns import Column, Columns, text_column
-from controller.views.comparison import Comparison, Move, NodeChange, PackingChange, Placement, Unplaced
+from controller.views.comparison import Comparison, Eviction, Move, NodeChange, PackingChange, Placement, Unplaced
 
 T = TypeVar("T", NodeChange, PackingChange)
 GIB: Final = 1 << 30
@@ -19,6 +19,7 @@ def comparison(found: Comparison, layout: TextLayout) -> list[Line]:
     lines = paragraph(found.conclusion, layout, colour="bold")
     tables: tuple[tuple[Columns[Any], Sequence[Any]], ...] = (
         (_UNPLACED, found.unplaced),
+        (_EVICTED, found.evicted),
         (_MOVED, found.moved),
         (_PLACED, found.placed),
         (_NODES, nodes),
@@ -54,6 +55,11 @@ _UNPLACED: Final[Columns[Unplaced]] = (
     text_column("was on", lambda each: each.was_on or ("(new)" if each.new else "(waits)")),
     text_column("codes", lambda each: codes(each.reasons), wide=True),
     text_column("why", lambda each: without_pod(each.error or each.message, each.pod)),
+)
+_EVICTED: Final[Columns[Eviction]] = (
+    text_column("evicted", lambda each: each.pod),
+    text_column("node", lambda each: each.node),
+    text_column("for", lambda each: each.preemptor),
 )
 _MOVED: Final[Columns[Move]] = (
     text_column("moved", lambda each: each.pod),

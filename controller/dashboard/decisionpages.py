@@ -44,6 +44,7 @@ class DecisionTable(PageTable[Explanation]):
         pod = self._source.pod(decision.pod)
         return {
             "decision": decision,
+            "may_simulate": self._source.namespaces is None,
             "pod": pod if pod is not None and pod.metadata.uid == decision.uid else None,
             "best": _best(decision),
             "fitting": [node for node in decision.nodes if node.fits],

@@ -207,6 +207,12 @@ class Source:
             return []
         return [(feed.kind, each) for feed in self._informers.feeds() for each in feed.store]
 
+    @property
+    def reads_budgets(self) -> bool:
+        """Whether `objects` has the PodDisruptionBudgets."""
+        budgets = self._informers.budgets
+        return budgets is not None and budgets.is_readable
+
     # -- changes -----------------------------------------------------------------------------------
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:

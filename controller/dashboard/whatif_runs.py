@@ -26,7 +26,12 @@ LONGEST: Final = 60.0
 """Seconds; for clusters where it takes longer, `hami-dra whatif` has no limit."""
 DEVICE_CHOICES: Final = (*names.DEVICE_POLICIES, names.FIRST_FIT)
 NODE_CHOICES: Final = names.NODE_POLICIES
-MOST_NODES: Final = 20
+MOST_NAMED: Final = 20
+"""Nodes, or pods, in one field of the form."""
+_NO_BUDGETS: Final = (
+    "PodDisruptionBudgets do not count here: the controller reads them only with --preemption=devices; `hami-dra whatif "
+    "--preempt` respects them"
+)
 
 
 class Refused(Exception):
@@ -57,9 +62,12 @@ class WhatIfRuns:
         try:
             # A client that disconnects does not admit the next simulation before the thread is
             # done.
-            return await asyncio.shield(self._running)
+            found = await asyncio.shield(self._running)
         except (BadChange, BadManifest) as error:
             raise Refused(str(error)) from error
+        if change.preemptors and not self._source.reads_budgets:
+            found = replace(found, notes=(*found.notes, _NO_BUDGETS))
+        return found
 
     def _change(self, query: Mapping[str, str]) -> Change:
         """Return the change that the form describes. Raises Refused."""
@@ -85,17 +93,25 @@ class WhatIfRuns:
                 chosen = replace(chosen, device_policy=DevicePolicy(keys))
         except InvalidPolicy as error:
             raise Refused(str(error)) from error
-        without = tuple(dict.fromkeys(query.get("without", "").replace(",", " ").split()))
-        if len(without) > MOST_NODES:
-            raise Refused(f"at most {MOST_NODES} nodes can be left out here")
         return Change(
             settings=replace(present, policies=chosen, first_fit=first_fit),
             present=present,
             policies=tuple(said),
             override="override" in query,
-            without_nodes=without,
+            without_nodes=_named(query, "without", "nodes can be left out"),
             replace="replace" in query,
+            preemptors=tuple(
+                pod if "/" in pod else f"default/{pod}" for pod in _named(query, "preempt", "pods can preempt")
+            ),
         )
+
+
+def _named(query: Mapping[str, str], field: str, what: str) -> tuple[str, ...]:
+    """Return the names in a field of the form. Raises Refused."""
+    found = tuple(dict.fromkeys(query.get(field, "").replace(",", " ").split()))
+    if len(found) > MOST_NAMED:
+        raise Refused(f"at most {MOST_NAMED} {what} here")
+    return found
 
 
 def by_reason(unplaced: Iterable[Unplaced]) -> list[list[Unplaced]]:

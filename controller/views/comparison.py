@@ -40,6 +40,15 @@ class Unplaced(View, frozen=True, kw_only=True):
     """Not empty: why nothing could be decided."""
 
 
+class Eviction(View, frozen=True, kw_only=True):
+    """A pod that would be evicted. If its controller creates it again it waits behind the preemptor."""
+
+    pod: str
+    node: str
+    """Empty: it holds no devices."""
+    preemptor: str
+
+
 class NodeChange(View, frozen=True, kw_only=True):
     """A node with cards. None: it does not exist then."""
 
@@ -74,6 +83,8 @@ class Comparison(View, frozen=True, kw_only=True):
     """All pods that find no node, in the order of placement."""
     gone: tuple[str, ...]
     """Pods of removed nodes that no controller would recreate elsewhere: those of DaemonSets, and static pods."""
+    evicted: tuple[Eviction, ...]
+    """By preemptor, the most important victim first."""
     cards_before: int
     cards_after: int
     """Number of published cards."""

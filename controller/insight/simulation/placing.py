@@ -188,7 +188,7 @@ class Placing:
     def _preempt(self, unit: AssessedUnit[Unready], decision: SimulatedDecision) -> SimulatedDecision:
         """Return the places that a refused unit gets by preemption; its victims are removed."""
         refusal = next(iter(decision.refused.values()), None)
-        if decision.placed or not self._settings.preemption or refusal is None or not refusal.lacks_room:
+        if decision.placed or refusal is None or not refusal.lacks_room or not self._may_preempt(unit):
             return decision
         plan = self._view.preemption().plan(unit.unit)
         if isinstance(plan, NoPlan):
@@ -200,6 +200,11 @@ class Placing:
         placed = {request.pod.key for request, _ in plan.placed}
         refused = {key: each for key, each in decision.refused.items() if key not in placed}
         return SimulatedDecision(plan.placed, refused)
+
+    def _may_preempt(self, unit: AssessedUnit[Unready]) -> bool:
+        preemptors = self._settings.preemptors
+        named = preemptors is None or any(pod.key in preemptors for pod in unit.pods)
+        return self._settings.preemption and named
 
     def _refused(
         self, unit: AssessedUnit[Unready], answer: UnitRefusal | None, refusal: Unschedulable, message: str

@@ -25,6 +25,8 @@ class SimulationSettings(Struct, frozen=True):
     """Schedulers whose pods hami-dra places; pods of others are not placed."""
     preemption: bool = False
     """Pods that find no room preempt others."""
+    preemptors: frozenset[str] | None = None
+    """The pods, by key, that may preempt; None: all."""
     exceeds_budgets: bool = False
     """Preemption exceeds a PodDisruptionBudget if nothing else helps."""
     gang_sources: frozenset[Source] | None = None

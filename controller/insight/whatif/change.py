@@ -51,10 +51,22 @@ class Change(Struct, frozen=True):
     without_nodes: tuple[str, ...] = ()
     replace: bool = False
     """Place every pod that has devices again, in order of creation."""
+    preemptors: tuple[str, ...] = ()
+    """Keys of the pods that may preempt others."""
 
     @property
     def is_nothing(self) -> bool:
-        return not (self.policies or self.additions or self.without_nodes or self.replace)
+        return not (self.policies or self.additions or self.without_nodes or self.replace or self.preemptors)
+
+    @property
+    def sides(self) -> tuple[SimulationSettings, SimulationSettings]:
+        """Return the settings without and with the change. Both decide in the same order."""
+        if not self.preemptors:
+            return self.present, self.settings
+        return (
+            replace(self.present, preemption=True, preemptors=frozenset()),
+            replace(self.settings, preemption=True, preemptors=frozenset(self.preemptors)),
+        )
 
 
 class SimulatedState(Struct, frozen=True):

@@ -14,10 +14,11 @@ from msgspec import Struct
 from controller.insight.simulation import Played, SimulatedCluster, play
 from controller.insight.whatif.change import BadChange, Change, Changed, SimulatedState, apply, state_of
 from controller.insight.whatif.conclusion import conclusion
-from controller.views.comparison import Comparison, Move, NodeChange, PackingChange, Placement, Unplaced
+from controller.views.comparison import Comparison, Eviction, Move, NodeChange, PackingChange, Placement, Unplaced
 from controller.views.overview import CardTable, NodeView, Packing, PlacedPod, driver_rank, overview
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.printable import counted
+from hami_dra.api.similar_names import similar
 from hami_dra.kube.documents import Document
 
 OnProgress = Callable[[str, int, int], None]
@@ -31,19 +32,38 @@ def _quiet(what: str, done: int, total: int) -> None:
 def compare(documents: Iterable[Document], change: Change, progress: OnProgress = _quiet) -> Comparison:
     """Return how the states differ. Raises BadManifest, BadChange."""
     if change.is_nothing:
-        raise BadChange("the change is empty: give a policy, pods to add, nodes to remove, or place all pods again")
+        raise BadChange(
+            "the change is empty: give a policy, pods to add, nodes to remove, pods that preempt, or place all pods again"
+        )
     state, notes = state_of(documents)
+    present, settings = change.sides
     changed = apply(state, change)
     before = _Side(
-        state, play(state.documents, change.present, lambda done, total: progress("as it is", done, total)), frozenset()
+        state, play(state.documents, present, lambda done, total: progress("as it is", done, total)), frozenset()
     )
     after = _Side(
         state,
-        play(changed.documents, change.settings, lambda done, total: progress("with the change", done, total)),
+        play(changed.documents, settings, lambda done, total: progress("with the change", done, total)),
         changed.replaced,
     )
+    _check_preemptors(state, change, after.played)
     found = _Differences(state, change, changed, before, after)
     return found.comparison([*notes, *before.played.report.notes, *after.played.report.notes])
+
+
+def _check_preemptors(state: SimulatedState, change: Change, after: Played) -> None:
+    waiting = {entry["pod"] for entry in (*after.report.placements, *after.report.unplaced)}
+    for key in change.preemptors:
+        if key not in waiting:
+            pod = state.pods.get(key)
+            problem = (
+                f"it waits for no node (it is on {pod.spec.node_name})"
+                if pod is not None and pod.spec.node_name
+                else ""
+            )
+            raise BadChange(
+                f"preemption for pod {key}: {problem or f'no pod of this name waits{similar(key, waiting)}'}"
+            )
 
 
 class _Side:
@@ -112,6 +132,7 @@ class _Differences(Struct, frozen=True):
             ),
             unplaced=self._unplaced(),
             gone=self.changed.gone,
+            evicted=self._evicted(),
             cards_before=len(before.cards),
             cards_after=len(after.cards),
             held_before=len(before.held),
@@ -157,6 +178,14 @@ class _Differences(Struct, frozen=True):
             for entry in self.after.played.report.unplaced
         )
 
+    def _evicted(self) -> tuple[Eviction, ...]:
+        placed = self.before.placements
+        return tuple(
+            Eviction(pod=victim, node=placed[victim].node if victim in placed else "", preemptor=entry["pod"])
+            for entry in self.after.played.report.preemptions or ()
+            for victim in entry["victims"]
+        )
+
     def _nodes(self) -> tuple[NodeChange, ...]:
         before, after = self.before, self.after
         return tuple(
@@ -181,6 +210,9 @@ class _Differences(Struct, frozen=True):
         return tuple(found)
 
     def _remarks(self) -> Iterable[str]:
+        for entry in self.after.played.report.preemptions or ():
+            if waits_for := entry.get("waitsFor"):
+                yield f"pod {entry['pod']} has its place once pods are gone that terminate already: {', '.join(waits_for)}"
         if self.changed.overruled:
             yield (
                 f"{counted(self.changed.overruled, 'object')} with another policy by annotation {'keeps' if self.changed.overruled == 1 else 'keep'} it; "

@@ -36,6 +36,8 @@ def _subject(change: Change) -> str:
         several.append(f"losing {_named('node', change.without_nodes)}")
     if change.additions:
         several.append("adding these pods")
+    if change.preemptors:
+        several.append(f"preemption for {_named('pod', change.preemptors)}")
     text = _list(several)
     return text[:1].upper() + text[1:]
 
@@ -80,6 +82,8 @@ def _lost(lost: Sequence[Unplaced]) -> Iterable[str]:
 
 
 def _others(found: Comparison) -> Iterable[str]:
+    if found.evicted:
+        yield f"{_named('pod', [each.pod for each in found.evicted])} would be evicted"
     if found.gone:
         yield f"{_number(len(found.gone), 'pod')} would go with the node" + ("s" if len(found.gone) > 1 else "")
     if still := len(found.unplaced) - len(found.lost):
@@ -92,6 +96,7 @@ def _anything(found: Comparison) -> bool:
         or found.placed
         or found.lost
         or found.gone
+        or found.evicted
         or found.freed_cards
         or found.taken_cards
         or found.cards_before != found.cards_after

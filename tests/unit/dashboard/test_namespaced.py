@@ -171,6 +171,8 @@ async def test_amounts_of_all_are_shown_without_their_names(opened):
     _, text = await text_of(opened, "/", MINE)
     assert f"You see the workloads of {MINE} only; what others hold is gray." in text
     assert "/whatif" not in text
+    assert "/whatif" not in (await text_of(opened, f"/decision?pod={MINE}/waits", MINE))[1]
+    assert f"/whatif?run=1&amp;preempt={MINE}" in (await text_of(opened, f"/decision?pod={MINE}/waits", "all"))[1]
     status, text = await text_of(opened, "/whatif", MINE)
     assert (status, "needs the right to view all namespaces" in text, "<nav" in text) == (403, True, True)
     assert f"the workloads of {MINE} only" in text

@@ -5,7 +5,7 @@ import pytest
 from controller.insight.simulation import SimulationSettings
 from controller.insight.whatif import DEVICE_AXIS, NODE_AXIS, BadChange, Change, compare
 from controller.scoring.policies import DevicePolicy, Policies
-from controller.views.comparison import Move, Placement
+from controller.views.comparison import Eviction, Move, Placement
 from hami_dra.api import names
 from tests.support.manifests import claim, cluster, documents, part, pod, template, workload
 
@@ -26,6 +26,7 @@ def held(name, node, device, memory="7500Mi", *, created="", owner="", **more):
     reserved = [{"resource": "pods", "name": name, "uid": name}]
     the_claim = {**claim(name, part(memory)), "status": {"allocation": allocation, "reservedFor": reserved}}
     running = pod(name, name, nodeName=node, **more)
+    running["metadata"]["uid"] = name
     running["status"] = {"phase": "Running"}
     if created:
         running["metadata"]["creationTimestamp"] = created
@@ -274,3 +275,50 @@ def test_a_pod_of_a_scheduler_that_is_not_served_stays_where_it_is():
     running = held("a", "n2", "gpu-0", schedulerName="volcano")
     found = whatif(*cluster("n1", "n2"), *running, settings=BINPACK, replace=True)
     assert nodes(found.after) == {"a": "n2"}
+
+
+FULL = [
+    *cluster("n1"),
+    *(raw for number in range(4) for raw in held(f"low-{number}", "n1", f"gpu-{number}", "15Gi", priority=number)),
+]
+URGENT = [claim("u", part("15Gi")), pod("urgent", "u", priority=100)]
+
+
+def test_preemption_for_a_pod_names_who_would_go_and_leaves_the_others_waiting():
+    found = whatif(
+        *FULL, *URGENT, claim("o", part("15Gi")), pod("other", "o", priority=200), preemptors=("default/urgent",)
+    )
+    assert found.evicted == (Eviction(pod="default/low-0", node="n1", preemptor="default/urgent"),)
+    assert nodes(found.placed) == {"urgent": "n1"}
+    assert [each.pod for each in found.unplaced] == ["default/other"]
+    assert found.conclusion == (
+        "Preemption for pod default/urgent would free no device, placing 1 more pod; pod default/low-0 would be evicted; "
+        "1 pod has no place either way."
+    )
+
+
+def test_preemption_for_a_pod_that_is_added():
+    added = documents(*URGENT)
+    found = whatif(*FULL, additions=tuple(added), preemptors=("default/urgent",))
+    assert [each.pod for each in found.evicted] == ["default/low-0"]
+
+
+def test_preemption_for_a_pod_that_needs_none_or_that_it_does_not_help():
+    found = whatif(*cluster("n1"), *URGENT, preemptors=("default/urgent",))
+    assert found.conclusion == "Preemption for pod default/urgent would change nothing."
+    equal = [claim("u", part("15Gi")), pod("urgent", "u", priority=0)]
+    found = whatif(*FULL, *equal, preemptors=("default/urgent",))
+    assert "preemption does not help: no node fits even without the pods of lower priority" in found.unplaced[0].message
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("default/low-0", "it waits for no node (it is on n1)"),
+        ("default/urgnt", "no pod of this name waits; did you mean default/urgent?"),
+    ],
+)
+def test_preemption_for_a_pod_that_does_not_wait(name, problem):
+    with pytest.raises(BadChange) as caught:
+        whatif(*FULL, *URGENT, preemptors=(name,))
+    assert str(caught.value) == f"preemption for pod {name}: {problem}"
