@@ -8,4 +8,5 @@ may be a victim is kube-scheduler's rule, extended to devices (docs/preemption.m
 from controller.preemption.budgets import Budgets
 from controller.preemption.plan import PATIENCE, NoPlan, PreemptionPlan, PreemptionRules
 from controller.preemption.preempt import Preemption
+from controller.preemption.soonest import Vacancy, soonest
 from controller.preemption.tenants import Tenants, grace_ends, latest_moment, seconds_of

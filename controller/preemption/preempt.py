@@ -19,9 +19,11 @@ from msgspec.structs import replace
 
 from controller.cluster.nodes.node_labels import NO_DOMAIN
 from controller.decide.allowed_nodes import AllowedNodes
+from controller.decide.answers import Decision
 from controller.decide.node_filter import NodeFilter
 from controller.decide.scheduling_request import Options, SchedulingRequest
 from controller.gangs import Unit, UnitDecision, decide_unit
+from controller.inventory import Trial
 from controller.inventory.inventory import Inventory
 from controller.preemption.bounds import UNKNOWN, Room, room_for
 from controller.preemption.budgets import Budgets
@@ -73,17 +75,17 @@ class Preemption:
 
         Afterwards the inventory is as before. Raises SliceSpent as `decide`.
         """
-        return _Search(self, unit).plan()
+        return Search(self, unit).plan()
 
     def without(self, unit: Unit, leaving: Iterable[Pod] = (), claims: Collection[str] = ()) -> UnitDecision | None:
         """Return where the unit fits once these bound pods are gone and these claims, by UID, are free; None: nowhere."""
         with self.inventory.trial() as trial:
             trial.remove_all([pod.metadata.uid for pod in leaving], claims)
-            return _Search(self, unit).decide()
+            return Search(self, unit).decide()
 
 
-class _Search:
-    """The search of one plan."""
+class Search:
+    """A search for the places of one unit."""
 
     def __init__(self, preemption: Preemption, unit: Unit) -> None:
         self._inventory = preemption.inventory
@@ -107,16 +109,21 @@ class _Search:
         )
 
     def plan(self) -> PreemptionPlan | NoPlan:
-        known = {pod.metadata.uid: pod for pod in self._tenants.releasing(self._rules.now)}
-        releasing = [*(known | self._condemned).values()]
         with self._inventory.trial() as trial:
-            freed = {*self._tenants.freed_by(releasing), *self._left_claims}
-            trial.remove_all([pod.metadata.uid for pod in releasing], freed)
+            releasing, freed = self.remove_leaving(trial)
             if (freed or releasing) and (decision := self.decide()) is not None:
                 return self._answer(decision, (), releasing)
             if any(request.pod.spec.preemption_policy == "Never" for request in self._unit.members):
                 return NoPlan("its preemptionPolicy is Never")
             return self._with_victims(releasing)
+
+    def remove_leaving(self, trial: Trial) -> tuple[list[Pod], set[str]]:
+        """Let what leaves already not count on the trial. Returns the pods, and the UIDs of the claims that are free then."""
+        known = {pod.metadata.uid: pod for pod in self._tenants.releasing(self._rules.now)}
+        releasing = [*(known | self._condemned).values()]
+        freed = {*self._tenants.freed_by(releasing), *self._left_claims}
+        trial.remove_all([pod.metadata.uid for pod in releasing], freed)
+        return releasing, freed
 
     def _with_victims(self, releasing: Sequence[Pod]) -> PreemptionPlan | NoPlan:
         """Return the best plan of the places with the cheapest victims."""
@@ -161,7 +168,7 @@ class _Search:
         for mask in self._masks(candidates):
             rows = [row for row in candidates if mask[row]]
             self._within = AllowedNodes(mask)
-            for many in _doubled(len(rows)):
+            for many in doubled(len(rows)):
                 blocks = self._blocks([names[row] for row in rows[:many]])
                 try:
                     fits = self._victims.without(blocks) is not None
@@ -259,14 +266,18 @@ class _Search:
         """Return what tells plans of one rank apart, less is better: links that are not whole."""
         return (-sum(decision.score.topology for _, decision in found.answer.placed),)
 
-    def _answer(self, decision: UnitDecision, victims: tuple[Pod, ...], releasing: Iterable[Pod]) -> PreemptionPlan:
+    def of_unit(self, decision: UnitDecision) -> tuple[tuple[SchedulingRequest, Decision], ...]:
+        """Return what was placed, with the members as they are in the unit."""
         members = {request.pod.key: request for request in self._unit.members}
-        placed = tuple((members[request.pod.key], each) for request, each in decision.placed)
+        return tuple((members[request.pod.key], each) for request, each in decision.placed)
+
+    def _answer(self, decision: UnitDecision, victims: tuple[Pod, ...], releasing: Iterable[Pod]) -> PreemptionPlan:
+        placed = self.of_unit(decision)
         chosen = {each.node for _, each in placed}
         return PreemptionPlan(placed, victims, tuple(pod for pod in releasing if pod.spec.node_name in chosen))
 
 
-def _doubled(most: int) -> Iterator[int]:
+def doubled(most: int) -> Iterator[int]:
     """Yield 1, 2, 4, ... and the most."""
     number = 1
     while number < most:

@@ -26,6 +26,8 @@ from hami_dra.api.short_texts import cached_if_short
 _STAY: Final = frozenset({"DaemonSet", "Node"})
 """Owners whose pods come back to the same node at once."""
 _DURATION: Final = duration(least=0, most=math.inf)
+_LONGEST: Final = (1 << 31) - 1
+"""Seconds: the longest `activeDeadlineSeconds` that the API server accepts."""
 _NOT_STARTED: Final = math.inf
 """Counts as started now: after every other pod (GetPodStartTime)."""
 
@@ -218,7 +220,7 @@ def why_it_stays(pod: Pod, budgets: Budgets, now: float) -> str:
         return "it terminates already"
     if pod.metadata.annotations.get(names.PREEMPTIBLE) == "false":
         return f"its annotation {names.PREEMPTIBLE} is false"
-    if any(owner.controller and owner.kind in _STAY for owner in pod.metadata.owner_references):
+    if belongs_to_node(pod):
         return "it belongs to its node"
     if text := pod.metadata.annotations.get(names.MIN_RUNTIME, ""):
         least = seconds_of(text)
@@ -235,6 +237,18 @@ def started(pod: Pod, otherwise: float = _NOT_STARTED) -> float:
 def grace_ends(pod: Pod) -> float:
     """Return when the grace of a pod that terminates is over, in seconds since 1970."""
     return _seconds(pod.metadata.deletion_timestamp)
+
+
+def expected_end(pod: Pod, now: float) -> float:
+    """Return when the pod ends at the latest if nobody evicts it, in seconds since 1970; infinite: it does not say."""
+    if pod.metadata.deletion_timestamp is not None:
+        return grace_ends(pod)
+    deadline = pod.spec.active_deadline_seconds
+    return math.inf if deadline is None else min(started(pod, now), now) + min(deadline, _LONGEST)
+
+
+def belongs_to_node(pod: Pod) -> bool:
+    return any(owner.controller and owner.kind in _STAY for owner in pod.metadata.owner_references)
 
 
 def latest_moment(pod: Pod) -> float:

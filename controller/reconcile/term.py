@@ -96,7 +96,7 @@ class Term:
         options = _options(context.settings)
         self._preemptor = (
             Preemptor(context, options, waiting, self._assumed_pods, self._triggers)
-            if context.settings.preempts
+            if context.settings.preempts or context.settings.save_after
             else None
         )
         self._scheduling_cycle = SchedulingCycle(

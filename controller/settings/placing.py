@@ -103,6 +103,14 @@ class ControllerPreemption(PreemptionOptions, frozen=True, kw_only=True):
             duration(least=0),
         ),
     ] = 0.0
+    save_after: Annotated[
+        float,
+        Option(
+            "How long a pod or gang waits for room before the place that is free soonest is reserved for it; 0 reserves none. "
+            "It needs exclusive mode.",
+            duration(least=0),
+        ),
+    ] = 600.0
     preemption_victims_most: int = 8
     """Victims of one pod; of a gang as many as it has devices, if that is more."""
     evictions_per_minute: int = 60

@@ -146,6 +146,7 @@ class PodSpec(Struct, frozen=True):
     priority: int | None = None
     priority_class_name: str = ""
     preemption_policy: str | None = None
+    active_deadline_seconds: int | None = None
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()

@@ -101,7 +101,7 @@ class Evictor:
     async def _carry_out(self, hold: Hold) -> None:
         with self._guard.each(hold.pods[0].key):
             for request, decision in hold.placed:
-                if self._is_current(hold):
+                if self._is_current(hold) and hold.slot is None:
                     await self._nominate(request.pod, decision.node)
             for together in hold.together:
                 for victim in together:

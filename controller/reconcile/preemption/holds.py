@@ -5,7 +5,7 @@ unit's; for everybody else it was never free. A hold lasts until the unit is pla
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct, field
 
@@ -16,6 +16,9 @@ from controller.reconcile.binding import AssumedPods
 from controller.reconcile.runtime import Context
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
+
+Slot = tuple[tuple[str, ...], str]
+"""Device classes, and the size of the place: empty for one node."""
 
 
 class Hold(Struct, eq=False):
@@ -33,7 +36,11 @@ class Hold(Struct, eq=False):
     evicted: dict[str, float] = field(default_factory=dict)
     """UID of a victim → when its eviction was accepted, in seconds since 1970."""
     until: float = math.inf
-    """When the unit is evaluated at the latest, in seconds of the monotonic clock."""
+    """When the unit is evaluated at the latest, in seconds of the monotonic clock; a reservation ends then."""
+    slot: Slot | None = None
+    """Of a reservation (`reservations`); None: pods are evicted for the place, or terminate already."""
+    ends: float | None = None
+    """When a reserved place is free at the latest, in seconds since 1970; None: not known."""
     empty_since: float | None = None
     """Since when only claims are waited for, in seconds of the monotonic clock."""
 
@@ -99,6 +106,13 @@ class Holds:
             for entry in decision.allocations:
                 self._inventory.forget(entry.claim.metadata.uid)
             self._assumed_pods.end(request.pod)
+
+    def wait_for(self, hold: Hold, pods: Iterable[Pod]) -> None:
+        """Let a place wait for more pods: they run there meanwhile."""
+        hold.releasing = (*hold.releasing, *pods)
+        for pod in pods:
+            for name in (pod.metadata.uid, *claim_keys(pod)):
+                self._concerned.setdefault(name, {})[hold.key] = None
 
     def stop(self) -> None:
         """End the term: nothing is held any more."""

@@ -1,7 +1,7 @@
 """The events of a preemption. Pure."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from controller.reconcile.runtime import messages
@@ -14,11 +14,9 @@ _NAMED: Final = 3
 
 def preempting(pod: Pod, nodes: Sequence[str], victims: Sequence[Pod]) -> messages.Message:
     """Return a message about a pod for which others are evicted; those of other namespaces are not named."""
-    own = [victim.metadata.name for victim in victims if victim.metadata.namespace == pod.metadata.namespace]
-    named = f" ({', '.join(own[:_NAMED])}{', ...' if len(own) > _NAMED else ''})" if own else ""
-    others = f", {len(victims) - len(own)} of other namespaces" if own and len(own) < len(victims) else ""
+    own, others = _own(pod, victims)
     note = (
-        f"evicts {counted(len(victims), 'pod')} of lower priority{named}{others} on {_listed(nodes)}. The pod keeps its "
+        f"evicts {counted(len(victims), 'pod')} of lower priority{own}{others} on {_listed(nodes)}. The pod keeps its "
         "scheduling gate until its devices are free; they are held for it"
     )
     return messages.Message(messages.NORMAL, messages.PREEMPTING, note, messages.PREEMPTING)
@@ -26,14 +24,44 @@ def preempting(pod: Pod, nodes: Sequence[str], victims: Sequence[Pod]) -> messag
 
 def delayed_until(begins: datetime) -> messages.Message:
     """Return when pods are evicted for a pod if it still has no devices then."""
-    note = f"no pod is evicted for it before {begins.strftime('%Y-%m-%dT%H:%M:%SZ')}: its preemption delay"
+    note = f"no pod is evicted for it before {_moment(begins)}: its preemption delay"
     return messages.Message(messages.NORMAL, messages.PREEMPTION_DELAYED, note, messages.PREEMPTION_DELAYED)
+
+
+def place_reserved(pod: Pod, nodes: Sequence[str], leaving: Sequence[Pod], ends: float | None) -> messages.Message:
+    """Return a message about a pod for which a place is reserved. `ends`: when it is free at the latest, if known."""
+    own, others = _own(pod, leaving)
+    pods = f"{counted(len(leaving), 'pod')}{own}{others} there {'has' if len(leaving) == 1 else 'have'} ended"
+    when = (
+        f"at {_moment(datetime.fromtimestamp(ends, UTC))} at the latest" if ends is not None else "at an unknown time"
+    )
+    note = (
+        f"has waited long for room, and its place on {_listed(nodes)} is reserved: its devices go to no pod of the same or "
+        f"lower priority that ends later. It is free once {pods}, {when}"
+    )
+    return messages.Message(messages.NORMAL, messages.PLACE_RESERVED, note, messages.PLACE_RESERVED)
+
+
+def place_given_up(nodes: Sequence[str], why: str) -> messages.Message:
+    note = f"its place on {_listed(nodes)} is reserved no longer: {why}"
+    return messages.Message(messages.NORMAL, messages.PLACE_GIVEN_UP, note, messages.PLACE_RESERVED)
 
 
 def preempted(pod: Pod, victim: Pod) -> messages.Message:
     """Return a message about a victim, as kube-scheduler writes it: the preemptor by UID, which may be another tenant's."""
     note = f"Preempted by pod {pod.metadata.uid} on node {victim.spec.node_name}"
     return messages.Message(messages.NORMAL, messages.PREEMPTED, note)
+
+
+def _own(pod: Pod, others: Sequence[Pod]) -> tuple[str, str]:
+    """Return how those of the pod's namespace are named, and how many are of others."""
+    own = [other.metadata.name for other in others if other.metadata.namespace == pod.metadata.namespace]
+    named = f" ({', '.join(own[:_NAMED])}{', ...' if len(own) > _NAMED else ''})" if own else ""
+    return named, f", {len(others) - len(own)} of other namespaces" if own and len(own) < len(others) else ""
+
+
+def _moment(when: datetime) -> str:
+    return when.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _listed(nodes: Sequence[str]) -> str:

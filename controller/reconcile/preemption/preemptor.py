@@ -18,7 +18,6 @@ from datetime import timedelta
 from typing import Final
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.cluster.incremental import LruCache
@@ -39,10 +38,12 @@ from controller.reconcile.binding import AssumedPods
 from controller.reconcile.preemption.evictor import Evictor
 from controller.reconcile.preemption.holds import Hold, Holds
 from controller.reconcile.preemption.left_claims import LeftClaims
-from controller.reconcile.preemption.notes import delayed_until, preempting
+from controller.reconcile.preemption.notes import delayed_until, place_given_up, preempting
+from controller.reconcile.preemption.reservations import Reservations
+from controller.reconcile.preemption.waits import Waits
 from controller.reconcile.queueing import QueuedUnit, Triggers, WaitingPods
-from controller.reconcile.runtime import Context, messages
-from hami_dra.api import names
+from controller.reconcile.runtime import Context
+from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.podstate import is_bound, is_pending
 from hami_dra.api.policy import PodDisruptionBudget
@@ -53,22 +54,11 @@ log = logging.getLogger(__name__)
 
 _SOON: Final = 1.0
 """Seconds until a unit that has a place is evaluated again if nothing is known to end its wait."""
+_UNFIT: Final = "the unit does not fit there any more"
 _HOPELESS: Final = 5.0
 """Seconds for which equal units are not planned for after one without a plan."""
 _HOPELESS_KEPT: Final = 1_000
 _DELAYS_KEPT: Final = 10_000
-
-
-class Waits(Struct, frozen=True):
-    """The unit waits."""
-
-    until: float
-    """When to look again, in seconds of the monotonic clock."""
-    why: str
-    said: messages.Message | None = None
-    """To be said of it now."""
-    keeps_gate: bool = True
-    """False: it waits as any unit without room."""
 
 
 @dataclass(eq=False)
@@ -81,6 +71,7 @@ class Preemptor:
     evictor: Evictor = field(init=False)
     _holds: Holds = field(init=False)
     _left_claims: LeftClaims = field(init=False)
+    _reservations: Reservations = field(init=False)
     _hopeless: LruCache[tuple[int, float]] = field(default_factory=lambda: LruCache(_HOPELESS_KEPT))
     """Signature → the priority for which there was no plan, and until when that is believed."""
     _refused_since: LruCache[float] = field(default_factory=lambda: LruCache(_DELAYS_KEPT))
@@ -89,6 +80,7 @@ class Preemptor:
     def __post_init__(self) -> None:
         self._holds = Holds(self.context, self.assumed_pods)
         self._left_claims = LeftClaims(self.context)
+        self._reservations = Reservations(self.context, self._holds, since=self._first_refused, give_up=self._give_up)
         self.evictor = Evictor(self.context, self._holds, give_up=self._give_up, again=self._evaluate)
 
     def start(self) -> None:
@@ -100,22 +92,57 @@ class Preemptor:
 
     # --- for the scheduling cycle -----------------------------------------------------------------
 
-    def consider(self, unit: QueuedUnit, digest: bytes, refusal: Unschedulable) -> Waits | None:
-        """Hold a place for a unit that was refused, if there can be one. None: there is none.
+    def consider(self, unit: QueuedUnit, digest: bytes, refusal: Unschedulable) -> UnitDecision | Waits | None:
+        """Return where a refused unit fits after all, or hold a place for it. None: there is none.
 
         `digest`: of the unit's signature. Raises SliceSpent.
         """
-        if not refusal.lacks_room or not self._may_preempt(unit):
+        if not refusal.lacks_room or (unit.gang is not None and (unit.gang.bound or unit.settled)):
+            return None  # of a gang of which some run, or have their devices, the minimum may be met
+        preemption = self._preemption()
+        if (hold := self._holds.of(unit.key)) is not None:
+            return self._still_reserved(hold, unit, preemption)
+        claims = (entry.claim.key for request in unit.ready for entry in request.claims)
+        if any(map(self._holds.concerned, claims)):
+            return None
+        if (answer := self._reservations.beside(unit, preemption)) is not None:
+            return answer
+        priority = min(preemption.tenants.priority(request.pod) for request in unit.ready)
+        waits = self._make_room(unit, digest, preemption, priority)
+        if waits is None:
+            preemption = replace_fields(preemption, condemned=self._leaving(self._holds))
+            waits = self._reservations.reserve(unit, digest, preemption, priority)
+            if waits is not None and (hold := self._holds.of(unit.key)) is not None:
+                self.evictor.begin(hold)
+        return waits
+
+    def _still_reserved(self, hold: Hold, unit: QueuedUnit, preemption: Preemption) -> Waits:
+        """Keep the place that is reserved for a unit, or give it up if it cannot come true."""
+        now, problem = self.context.clock.monotonic(), ""
+        _, kept = self._now_or_later(hold, unit, preemption)
+        if kept is None:
+            problem = _UNFIT
+        elif now >= hold.until:
+            problem = "it was not free in time"
+            self._refused_since.put(repr(unit.key).encode(), now)
+        else:
+            self._hold_again(hold, _of_unit(kept, unit.unit))
+            return self._reservations.waits(hold)
+        self._give_up(hold, problem)
+        return Waits(now, f"its place is given up: {problem}", keeps_gate=False)
+
+    def _make_room(self, unit: QueuedUnit, digest: bytes, preemption: Preemption, priority: int) -> Waits | None:
+        """Hold a place that is free once pods are gone: those that terminate, victims, or units with a lower claim to it."""
+        preempts = self.context.settings.preempts
+        below = [hold for hold in self._holds if hold.priority < priority]
+        if not (preempts and self._budgets_known) and not below:
             return None
         now = self.context.clock.monotonic()
-        if (delayed := self._delay(unit, now)) is not None:
+        if preempts and (delayed := self._delay(unit, now)) is not None:
             return delayed
-        preemption = self._preemption()
-        priority = min(preemption.tenants.priority(request.pod) for request in unit.ready)
         hopeless = self._hopeless.find(digest)
         if hopeless is not None and priority <= hopeless[0] and now < hopeless[1]:
             return None
-        below = [hold for hold in self._holds if hold.priority < priority]
         with self.context.inventory.trial() as trial:
             for hold in below:
                 hold.lift(trial)
@@ -143,29 +170,38 @@ class Preemptor:
         """
         if (hold := self._holds.of(unit.key)) is None:
             return None
-        preemption = self._preemption()
-        pinned = self._within(unit.unit, hold.nodes)
-        leaving = self._remaining(hold)
-        kept, problem = None, ""
-        with self.context.inventory.trial() as trial:
-            hold.lift(trial)
-            answer = preemption.without(pinned)
-            if answer is None and not (problem := self._overdue(hold, leaving)):
-                # another hold counts on top of its own victims
-                neighbours = [each for each in self._holds if not {*each.nodes}.isdisjoint(hold.nodes)]
-                freed = frozenset[str]().union(*(self._freed(preemption, each) for each in neighbours))
-                kept = preemption.without(pinned, self._leaving(neighbours), freed)
-                problem = "" if kept is not None else "the unit does not fit there any more"
+        answer, kept = self._now_or_later(hold, unit, self._preemption())
         if answer is not None:
             return _of_unit(answer, unit.unit)
-        if kept is None:
+        if hold.slot is not None:
+            return None  # it may fit elsewhere
+        problem = self._overdue(hold, self._remaining(hold))
+        if problem or kept is None:
+            problem = problem or _UNFIT
             self._give_up(hold, problem)
             # the unit was assessed before its node was refused
             return Waits(self.context.clock.monotonic(), f"its place is given up: {problem}")
-        self._end_hold(hold)
-        hold.placed = _of_unit(kept, unit.unit).placed
-        self._holds.begin(hold)
+        self._hold_again(hold, _of_unit(kept, unit.unit))
         return self._waits(hold)
+
+    def _now_or_later(
+        self, hold: Hold, unit: QueuedUnit, preemption: Preemption
+    ) -> tuple[UnitDecision | None, UnitDecision | None]:
+        """Return where the unit fits on the nodes of its place now, else once all that it waits for is gone."""
+        pinned = self._within(unit.unit, hold.nodes)
+        with self.context.inventory.trial() as trial:
+            hold.lift(trial)
+            if (answer := preemption.without(pinned)) is not None:
+                return answer, None
+            # another hold counts on top of its own victims
+            neighbours = [each for each in self._holds if not {*each.nodes}.isdisjoint(hold.nodes)]
+            freed = frozenset[str]().union(*(self._freed(preemption, each) for each in neighbours))
+            return None, preemption.without(pinned, self._leaving(neighbours), freed)
+
+    def _hold_again(self, hold: Hold, answer: UnitDecision) -> None:
+        self._end_hold(hold)
+        hold.placed = answer.placed
+        self._holds.begin(hold)
 
     def placed(self, unit: QueuedUnit) -> None:
         """End the hold of a unit whose decision is carried out now."""
@@ -213,38 +249,38 @@ class Preemptor:
         stated = [request.pod.metadata.annotations.get(names.PREEMPTION_DELAY, "") for request in unit.ready]
         known = [seconds_of(text) for text in stated if text]
         delay = max([each for each in known if each is not None], default=settings.preemption_delay)
-        key = repr(unit.key).encode()
-        since = self._refused_since.find(key)
-        if since is None:
-            self._refused_since.put(key, since := now)
+        since = self._first_refused(unit, now)
         if not now < since + delay:
             return None
         why = "no pod is evicted for it before its preemption delay is over"
         begins = self.context.clock.wall() + timedelta(seconds=since + delay - now)
         return Waits(since + delay, why, delayed_until(begins), keeps_gate=False)
 
+    def _first_refused(self, unit: QueuedUnit, now: float) -> float:
+        """Return when the unit was refused for the first time in this term."""
+        key = repr(unit.key).encode()
+        since = self._refused_since.find(key)
+        if since is None:
+            self._refused_since.put(key, since := now)
+        return since
+
     # --- plans ------------------------------------------------------------------------------------
 
-    def _may_preempt(self, unit: QueuedUnit) -> bool:
-        """Return whether pods may be evicted for the unit now. A gang of which some run, or have their
-        devices, waits for room without: its minimum may be met.
-        """
+    @property
+    def _budgets_known(self) -> bool:
         budgets = self.context.informers.budgets
-        if budgets is None or not budgets.is_readable or (unit.gang is not None and (unit.gang.bound or unit.settled)):
-            return False
-        claims = (entry.claim.key for request in unit.ready for entry in request.claims)
-        return not any(map(self._holds.concerned, claims))
+        return budgets is not None and budgets.is_readable
 
     def _preemption(self) -> Preemption:
         context = self.context
-        budgets, tenants = context.informers.budgets, context.informers.tenants
-        assert budgets is not None
-        assert tenants is not None
+        budgets = context.informers.budgets
         best_effort = context.settings.preemption.preemption_pdb
         return Preemption(
             context.inventory,
-            tenants,
-            Budgets(budgets.store, best_effort=best_effort, refused=self.evictor.refused()),
+            context.informers.tenants,
+            Budgets(
+                budgets.store if budgets is not None else (), best_effort=best_effort, refused=self.evictor.refused()
+            ),
             self.options,
             PreemptionRules(context.clock.wall().timestamp()),
             self._left_claims.uids(),
@@ -256,6 +292,8 @@ class Preemptor:
         """
         if displaces and (answer := preemption.without(unit)) is not None:
             return PreemptionPlan(answer.placed)
+        if not self.context.settings.preempts or not self._budgets_known:
+            return NoPlan("no pod may be evicted")
         nominated = {request.pod.status.nominated_node_name for request in unit.members} - {""}
         if nominated:
             plan = preemption.plan(self._within(unit, nominated))
@@ -319,7 +357,10 @@ class Preemptor:
         log.info("pod %s: its place on %s is given up: %s", hold.pods[0].key, ", ".join(hold.nodes), why)
         self.context.metrics.preemptions.labels("given_up").inc()
         self._end_hold(hold)
-        self.evictor.withdraw(hold)
+        if hold.slot is None:
+            self.evictor.withdraw(hold)
+        elif (pod := self.context.informers.present(hold.pods[0])) is not None:
+            self.context.events.report(kinds.POD, pod, place_given_up(hold.nodes, why), "Preempt")
         self._evaluate(hold)
 
     def _end_hold(self, hold: Hold) -> None:

@@ -163,7 +163,7 @@ class Informer(Generic[T]):
 class Informers:
     """The informers. `taint_rules` is None if the cluster serves no DeviceTaintRule. `count`: see
     `Informer`. `gang_sources`: optional sources of gangs that count. `preempts`: whether pods may
-    be evicted; otherwise nothing is kept for that.
+    be evicted; otherwise no budgets are read.
     """
 
     def __init__(
@@ -222,7 +222,10 @@ class Informers:
         self.claims.subscribe(inventory.claim_changed)
         self.pods.subscribe(inventory.pod_changed)
         self.pods.subscribe(self.gangs.pod_changed)
-        self._read_for_preemption(cluster if preempts else None, clock, count)
+        self.tenants = Tenants(self.gangs, self.claim)
+        self.pods.subscribe(self.tenants.pod_changed)
+        self.claims.subscribe(partial(_claim_changed, self.tenants))
+        self.budgets = self._read_budgets(cluster, clock, count) if preempts else None
         if self.taint_rules is not None:
             self.taint_rules.subscribe(inventory.taint_rule_changed)
 
@@ -249,12 +252,10 @@ class Informers:
         if self.budgets is not None:
             yield self.budgets
 
-    def _read_for_preemption(self, cluster: Cluster | None, clock: Clock, count: Callable[[str], None]) -> None:
-        self.budgets: Informer[PodDisruptionBudget] | None = None
-        self.tenants: Tenants | None = None
-        if cluster is None:
-            return
-        self.budgets = Informer(
+    def _read_budgets(
+        self, cluster: Cluster, clock: Clock, count: Callable[[str], None]
+    ) -> Informer[PodDisruptionBudget]:
+        return Informer(
             cluster,
             kinds.POD_DISRUPTION_BUDGET,
             clock,
@@ -262,9 +263,6 @@ class Informers:
             readable=lambda _kind, _readable: None,
             unread="no pod is evicted for another one without it (manifests/optional/preemption.yaml)",
         )
-        self.tenants = Tenants(self.gangs, self.claim)
-        self.pods.subscribe(self.tenants.pod_changed)
-        self.claims.subscribe(partial(_claim_changed, self.tenants))
 
     def handling(self) -> str:
         """Return the kind and key of the object that is handled at the moment; empty: none."""

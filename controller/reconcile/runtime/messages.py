@@ -45,6 +45,8 @@ GANG_INCOMPLETE: Final = "GangIncomplete"
 PREEMPTING: Final = "Preempting"
 PREEMPTED: Final = "Preempted"
 PREEMPTION_DELAYED: Final = "PreemptionDelayed"
+PLACE_RESERVED: Final = "PlaceReserved"
+PLACE_GIVEN_UP: Final = "PlaceGivenUp"
 
 
 class Message(Struct, frozen=True):

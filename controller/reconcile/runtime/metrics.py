@@ -99,9 +99,9 @@ class Metrics:
         Counter,
         "preemptions",
         "Places held for units without room, by result: begun (pods are evicted), awaited (pods terminate already), "
-        "placed, given_up.",
+        "reserved (the unit has waited for long), placed, given_up.",
         "result",
-        ("begun", "awaited", "placed", "given_up"),
+        ("begun", "awaited", "reserved", "placed", "given_up"),
     )
     evictions = _Declared(Counter, "evictions", "Pods evicted for pods of higher priority.")
     preemption_seconds = _Declared(

@@ -105,3 +105,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     def preempts(self) -> bool:
         """Whether pods are evicted for others."""
         return self.preemption.preemption
+
+    @property
+    def save_after(self) -> float:
+        """Seconds after which a place is reserved for a unit; 0: never."""
+        return self.preemption.save_after if self.drivers.mode is Mode.EXCLUSIVE else 0.0

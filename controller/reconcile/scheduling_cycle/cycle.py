@@ -297,9 +297,13 @@ class SchedulingCycle:
     def _refuse(
         self, unit: QueuedUnit, signature: Signature, refusal: UnitRefusal, now: float, *, refused_at: float | None
     ) -> None:
-        """Let the unit wait for room, or for pods that are evicted for it. Raises SliceSpent."""
+        """Let the unit wait for room, or for a place that is held for it. Raises SliceSpent."""
         preemptor = self.acting.preemptor
         waits = preemptor.consider(unit, signature.digest, refusal.refusal) if preemptor is not None else None
+        if isinstance(waits, UnitDecision):
+            self._notices.decided(unit, waits)
+            self._act_on(unit, signature, waits, now)
+            return
         if waits is not None:
             self._unplaced.say(unit, waits)
         if waits is not None and waits.keeps_gate:

@@ -1,0 +1,17 @@
+"""What becomes of a unit that has no place yet."""
+
+from msgspec import Struct
+
+from controller.reconcile.runtime import messages
+
+
+class Waits(Struct, frozen=True):
+    """The unit waits."""
+
+    until: float
+    """When to look again, in seconds of the monotonic clock."""
+    why: str
+    said: messages.Message | None = None
+    """To be said of it now."""
+    keeps_gate: bool = True
+    """False: it waits as any unit without room."""
