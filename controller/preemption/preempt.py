@@ -26,7 +26,7 @@ from controller.inventory.inventory import Inventory
 from controller.preemption.bounds import NOT_ENOUGH, UNKNOWN, Room, room_for
 from controller.preemption.budgets import Budgets
 from controller.preemption.plan import NoPlan, PreemptionPlan, PreemptionRules
-from controller.preemption.tenants import Block, Tenants, why_it_stays
+from controller.preemption.tenants import Block, Tenants, must_run_until, why_it_stays
 from controller.preemption.victims import OFFSET, Found, OutOfSteps, Rank, Victims
 from controller.reasons import Change, meaning_of
 from controller.reasons.catalogue import CODES
@@ -98,6 +98,8 @@ class _Search:
         self._priority = min((self._tenants.priority(request.pod) for request in unit.members), default=0)
         self._within: AllowedNodes | None = None
         """The nodes of the place that is tried; None: all."""
+        self._until = math.inf
+        """When the first of the pods that must run longer may go."""
         self._victims = Victims(
             self._inventory,
             self._tenants,
@@ -137,7 +139,9 @@ class _Search:
                     best = *key, found
         is_cut = is_cut or self._victims.is_cut
         if best is None:
-            return NoPlan(f"no node fits even without the pods of lower priority than {self._priority}", is_cut)
+            return NoPlan(
+                f"no node fits even without the pods of lower priority than {self._priority}", is_cut, self._until
+            )
         rank, _, found = best
         plan = self._answer(found.answer, found.victims, releasing)
         together = tuple([block.pods for block in found.blocks])
@@ -258,7 +262,12 @@ class _Search:
     def _may_go(self, pod: Pod) -> bool:
         if pod.metadata.uid in self._condemned:
             return False
-        return self._tenants.priority(pod) < self._priority and not why_it_stays(pod, self._budgets, self._rules.now)
+        if self._tenants.priority(pod) >= self._priority:
+            return False
+        now = self._rules.now
+        if now < (until := must_run_until(pod, now)):
+            self._until = min(self._until, until)
+        return not why_it_stays(pod, self._budgets, now)
 
     # -- answers -----------------------------------------------------------------------------------
 

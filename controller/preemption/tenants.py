@@ -220,11 +220,16 @@ def why_it_stays(pod: Pod, budgets: Budgets, now: float) -> str:
         return f"its annotation {names.PREEMPTIBLE} is false"
     if any(owner.controller and owner.kind in _STAY for owner in pod.metadata.owner_references):
         return "it belongs to its node"
-    if text := pod.metadata.annotations.get(names.MIN_RUNTIME, ""):
-        least = seconds_of(text)
-        if least is not None and now - started(pod, now) < least:
-            return f"its {names.MIN_RUNTIME} of {text} has not passed"
+    if now < must_run_until(pod, now):
+        return f"its {names.MIN_RUNTIME} of {pod.metadata.annotations[names.MIN_RUNTIME]} has not passed"
     return budgets.forbids(pod)
+
+
+def must_run_until(pod: Pod, now: float) -> float:
+    """Return when the pod has run as long as its annotation says, in seconds since 1970; 0: it says nothing."""
+    text = pod.metadata.annotations.get(names.MIN_RUNTIME, "")
+    least = seconds_of(text) if text else None
+    return 0.0 if least is None else started(pod, now) + least
 
 
 def started(pod: Pod, otherwise: float = _NOT_STARTED) -> float:

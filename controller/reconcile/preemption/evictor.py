@@ -42,7 +42,7 @@ class Evictor:
         holds: Holds,
         *,
         give_up: Callable[[Hold, str], None],
-        again: Callable[[Hold], None],
+        again: Callable[[], None],
     ) -> None:
         self._context = context
         self._holds = holds
@@ -116,7 +116,7 @@ class Evictor:
         self._give_up(hold, f"pod {victim.key} was not evicted: {problem}")
 
         async def again() -> None:
-            self._again(hold)
+            self._again()
 
         self._lanes.add_later(_SPARED, _lane(hold), victim.metadata.uid, again)
 

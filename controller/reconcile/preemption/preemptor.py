@@ -11,6 +11,7 @@ or that is evaluated while it has a place (`resume`).
 """
 
 import logging
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
@@ -34,7 +35,7 @@ from controller.preemption import (
     grace_ends,
     seconds_of,
 )
-from controller.reasons import Change
+from controller.reasons import RELEASED, Change
 from controller.reconcile.binding import AssumedPods
 from controller.reconcile.preemption.evictor import Evictor
 from controller.reconcile.preemption.holds import Hold, Holds
@@ -62,13 +63,15 @@ _DELAYS_KEPT: Final = 10_000
 class Waits(Struct, frozen=True):
     """The unit waits."""
 
-    until: float
+    until: float = math.inf
     """When to look again, in seconds of the monotonic clock."""
-    why: str
+    why: str = ""
     said: messages.Message | None = None
     """To be said of it now."""
     keeps_gate: bool = True
     """False: it waits as any unit without room."""
+    review: float = math.inf
+    """When to look again at it or an equal unit."""
 
 
 @dataclass(eq=False)
@@ -89,7 +92,7 @@ class Preemptor:
     def __post_init__(self) -> None:
         self._holds = Holds(self.context, self.assumed_pods)
         self._left_claims = LeftClaims(self.context)
-        self.evictor = Evictor(self.context, self._holds, give_up=self._give_up, again=self._evaluate)
+        self.evictor = Evictor(self.context, self._holds, give_up=self._give_up, again=self._more_may_go)
 
     def start(self) -> None:
         self._left_claims.start()
@@ -114,7 +117,8 @@ class Preemptor:
         priority = min(preemption.tenants.priority(request.pod) for request in unit.ready)
         hopeless = self._hopeless.find(digest)
         if hopeless is not None and priority <= hopeless[0] and now < hopeless[1]:
-            return None
+            # what happened since may help one of them
+            return Waits(review=hopeless[1], keeps_gate=False)
         below = [hold for hold in self._holds if hold.priority < priority]
         with self.context.inventory.trial() as trial:
             for hold in below:
@@ -126,9 +130,11 @@ class Preemptor:
         if isinstance(plan, NoPlan) or (most := self._most_victims(unit, plan)) < len(plan.victims):
             why = plan.sentence if isinstance(plan, NoPlan) else f"it takes {len(plan.victims)} victims, at most {most}"
             log.debug("pod %s: no preemption: %s", unit.pod.key, why)
-            if all(request.pod.spec.preemption_policy != "Never" for request in unit.ready):
-                self._hopeless.put(digest, (priority, now + _HOPELESS))
-            return None
+            if any(request.pod.spec.preemption_policy == "Never" for request in unit.ready):
+                return None
+            later = now + plan.until - self.context.clock.wall().timestamp() if isinstance(plan, NoPlan) else math.inf
+            self._hopeless.put(digest, (priority, min(now + _HOPELESS, later)))
+            return Waits(review=later, keeps_gate=False)
         if plan.victims and (at := self.evictor.free_at(len(plan.victims))) is not None:
             why = "it waits to preempt: the limit of evictions in a minute is reached"
             return Waits(at, why, keeps_gate=False)  # room that others make is its own
@@ -202,8 +208,12 @@ class Preemptor:
         """Let refused units try again when more evictions are allowed."""
         if new is not None and (old is None or new.status.disruptions_allowed <= old.status.disruptions_allowed):
             return
+        self._more_may_go()
+
+    def _more_may_go(self) -> None:
+        """Let refused units try again: pods may be evicted that were protected."""
         self._hopeless.clear()
-        self.triggers.made_room(Change.DEVICES_FREED)
+        self.triggers.made_room(RELEASED | Change.PODS_LEFT | Change.PODS_MOVED)
 
     def _delay(self, unit: QueuedUnit, now: float) -> Waits | None:
         """Return that pods are evicted for the unit only later, if so. The longest delay of its pods

@@ -127,19 +127,67 @@ def test_what_is_freed_goes_to_the_preemptor_though_others_wait_and_come():
     play(story)
 
 
-def test_a_budget_that_allows_none_protects_and_one_that_changes_lets_go():
+@pytest.mark.parametrize(("cards", "cpu"), [(1, "1m"), (2, "8")])
+def test_a_budget_that_allows_none_protects_and_one_that_changes_lets_go(cards, cpu):
     async def story(harness):
         await harness.add(kinds.POD_DISRUPTION_BUDGET, BUDGET)
         await allow(harness, 0)
-        await fill(harness, "low", labels={"app": "web"})
-        await add(harness, "high", 1000)
+        await fill(harness, "low", labels={"app": "web"}, cpu=cpu)
+        await add(harness, "high", 1000, cpu=cpu)
         await harness.sleep(30)
         assert await names_of(harness) == {"low", "high"}
         await allow(harness, 1)
         await harness.bound("high", seconds=20)
         assert harness.metric("hami_dra_preemptions_total", result="given_up") == 0
 
-    play(story)
+    play(story, node_options={"cards": cards})
+
+
+NO_REVIEW = {"reconsider": 1e9}
+
+
+def test_a_unit_is_planned_for_when_a_pod_has_run_as_long_as_it_must():
+    async def story(harness):
+        await fill(harness, "low", annotations={names.MIN_RUNTIME: "40s"})
+        for number in range(2):
+            await add(harness, f"high-{number}", 1000)
+        await harness.sleep(35)
+        assert await harness.node_of("low")
+        await harness.sleep(15)
+        assert [each.metadata.name for each in await harness.pods() if each.spec.node_name] == ["high-0"]
+
+    play(story, **NO_REVIEW)
+
+
+@pytest.mark.parametrize(("cards", "cpu"), [(1, "1m"), (2, "8")])
+def test_every_unit_is_planned_for_again_when_a_pod_is_not_spared_any_more(cards, cpu):
+    async def story(harness):
+        await fill(harness, "low", cpu=cpu)
+        harness.cluster.fail_next(Protected("evict pod: the budget allows none"), verb="evict")
+        await add(harness, "high", 1000, cpu=cpu)
+        await harness.sleep(5)
+        await add(harness, "next", 500, cpu=cpu)
+        await harness.sleep(5)
+        await harness.delete_pod("high")
+        await harness.sleep(40)
+        assert await harness.node_of("low")
+        await harness.bound("next", seconds=20)
+
+    play(story, node_options={"cards": cards}, **NO_REVIEW)
+
+
+def test_what_happens_just_after_a_search_in_vain_is_not_missed():
+    async def story(harness):
+        await fill(harness, "kept-0", "kept-1", memory=4, annotations={names.PREEMPTIBLE: "false"})
+        await fill(harness, "low", memory=8)
+        await add(harness, "high", 1000, memory=16)
+        await harness.sleep(60)
+        await harness.delete_pod("kept-0")
+        await harness.sleep(1)
+        await harness.delete_pod("kept-1")
+        await harness.bound("high", seconds=10)
+
+    play(story, **NO_REVIEW)
 
 
 def test_each_preemptor_has_a_victim_of_its_own():
