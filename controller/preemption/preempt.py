@@ -257,7 +257,7 @@ class _Search:
         return helped
 
     def _blocks(self, nodes: Iterable[str]) -> list[Block]:
-        return self._tenants.blocks(nodes, self._may_go)
+        return self._tenants.blocks(nodes, self._may_go, self._condemned)
 
     def _may_go(self, pod: Pod) -> bool:
         if pod.metadata.uid in self._condemned:

@@ -78,8 +78,12 @@ class Evictor:
 
     def begin(self, hold: Hold) -> None:
         self._asked.extend([self._context.clock.monotonic()] * len(hold.victims))
-        self._lanes.add(_lane(hold), hold.key, partial(self._carry_out, hold))
+        self.carry_out(hold)
         self._watch(hold)
+
+    def carry_out(self, hold: Hold) -> None:
+        """Write the nominations that are not as the hold is now, and evict the victims that were not."""
+        self._lanes.add(_lane(hold), hold.key, partial(self._carry_out, hold))
 
     def withdraw(self, hold: Hold) -> None:
         """Take the nominations back, unless the unit has another place by then."""

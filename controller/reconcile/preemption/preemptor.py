@@ -125,7 +125,7 @@ class Preemptor:
                 hold.lift(trial)
             # a hold that is displaced evicts no more pods
             kept = [hold for hold in self._holds if hold not in below]
-            preemption = replace_fields(preemption, condemned=self._leaving(kept))
+            preemption = replace_fields(preemption, condemned=self._victims(kept))
             plan = self._plan(preemption, unit.unit, displaces=bool(below))
         if isinstance(plan, NoPlan) or (most := self._most_victims(unit, plan)) < len(plan.victims):
             why = plan.sentence if isinstance(plan, NoPlan) else f"it takes {len(plan.victims)} victims, at most {most}"
@@ -168,9 +168,7 @@ class Preemptor:
             self._give_up(hold, problem)
             # the unit was assessed before its node was refused
             return Waits(self.context.clock.monotonic(), f"its place is given up: {problem}")
-        self._end_hold(hold)
-        hold.placed = _of_unit(kept, unit.unit).placed
-        self._holds.begin(hold)
+        self._move(hold, _of_unit(kept, unit.unit))
         return self._waits(hold)
 
     def placed(self, unit: QueuedUnit) -> None:
@@ -337,6 +335,24 @@ class Preemptor:
         self._holds.end(hold)
         for pod in hold.pods:
             self.triggers.released(pod)
+        for victim in hold.victims:
+            for other in self._holds.concerned(victim.metadata.uid):
+                self._evaluate(other)  # it may be that nobody evicts the victim now
+
+    def _move(self, hold: Hold, decision: UnitDecision) -> None:
+        """Hold other devices, or other nodes, for the unit, if so it was decided."""
+        before, after = (
+            [(request.pod.metadata.uid, each.node, each.holdings) for request, each in placed]
+            for placed in (hold.placed, decision.placed)
+        )
+        if before == after:
+            return
+        self._holds.end(hold)
+        hold.placed = decision.placed
+        self._holds.begin(hold)
+        for pod in hold.pods:
+            self.triggers.released(pod)
+        self.evictor.carry_out(hold)
 
     def _evaluate(self, hold: Hold) -> None:
         for pod in hold.pods[:1]:
@@ -363,6 +379,11 @@ class Preemptor:
         present = map(self.context.informers.present, hold.leaving)
         return [pod for pod in present if pod is not None and is_bound(pod)]
 
+    def _victims(self, holds: Iterable[Hold]) -> list[Pod]:
+        """Return the pods that these holds evict, or have evicted, and that are still there."""
+        victims = {pod.metadata.uid for hold in holds for pod in hold.victims}
+        return [pod for pod in self._leaving(holds) if pod.metadata.uid in victims]
+
     def _leaving(self, holds: Iterable[Hold]) -> list[Pod]:
         """Return the pods whose end these holds wait for."""
         return [*{pod.metadata.uid: pod for hold in holds for pod in self._remaining(hold)}.values()]
@@ -377,6 +398,12 @@ class Preemptor:
     def _overdue(self, hold: Hold, remaining: Iterable[Pod]) -> str:
         """Return why the unit waits no longer, or empty. A node whose pods do not end is refused for a while."""
         wall, now = self.context.clock.wall().timestamp(), self.context.clock.monotonic()
+        leaving = {pod.metadata.uid for pod in self._victims(self._holds)}
+        stays = [
+            pod for pod in remaining if pod.metadata.deletion_timestamp is None and pod.metadata.uid not in leaving
+        ]
+        if stays:
+            return f"{counted(len(stays), 'pod')} of another preemption will not be evicted now"
         late = [pod for pod in remaining if wall > self._end(hold, pod)]
         if not late:
             is_over = hold.empty_since is not None and now > hold.empty_since + PATIENCE

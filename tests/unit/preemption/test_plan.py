@@ -162,6 +162,14 @@ def test_members_that_a_gang_can_spare_go_one_by_one():
     assert (sorted(victims(plan)), plan.groups_broken) == (["train-0", "train-1", "train-2"], 1)
 
 
+def test_a_gang_does_not_spare_a_member_twice():
+    world = World(nodes=3, cards=1)
+    gang = [world.run(f"train-{number}", f"n0{number}", [0], **train(number, 2)) for number in range(3)]
+    assert len(world.plan(urgent()).victims) == 1
+    plan = world.plan(urgent("first"), urgent("second"), condemned=gang[:1])
+    assert isinstance(plan, NoPlan)
+
+
 def test_a_gang_makes_room_in_one_domain():
     world = World(nodes=4, cards=1, labels=lambda number: {RACK: f"r{number // 2}"})
     for number, priority in enumerate((0, 90, 50, 50)):

@@ -445,11 +445,87 @@ def test_nobody_is_evicted_on_a_node_that_was_just_given_up():
         await fill(harness, "other", priority=5)
         await never_end(harness, "stuck")
         await add(harness, "high", 1000)
+
+        async def given_up():
+            return harness.metric("hami_dra_preemptions_total", result="given_up") == 1
+
+        await harness.until(given_up)
+        await harness.sleep(2)
+        assert harness.metric("hami_dra_evictions_total") == 1
         await harness.bound("high", seconds=300)
         assert harness.metric("hami_dra_evictions_total") == 2
         assert harness.metric("hami_dra_preemptions_total", result="given_up") == 1
 
     play(story, node_options={"cards": 2})
+
+
+def test_a_victim_that_another_preemptor_does_not_evict_any_more_is_evicted():
+    """Both fit on the card of one victim; the first of them is deleted while its eviction is tried again."""
+
+    async def story(harness):
+        await fill(harness, "low")
+        harness.cluster.fail_next(Unavailable("no answer"), verb="evict", times=3)
+        await add(harness, "first", 1000, memory=8)
+        await harness.sleep(0.2)
+        await add(harness, "second", 1000, memory=8)
+        await harness.sleep(0.2)
+        await harness.delete_pod("first")
+        await harness.bound("second", seconds=20)
+
+    play(story)
+
+
+def test_members_whose_places_are_swapped_are_nominated_again():
+    async def story(harness):
+        for number in range(2):
+            await harness.add_node(f"n{number}", cards=1, labels={"fast": "yes"})
+        await fill(harness, "low-0", "low-1")
+        await never_end(harness, "low-0", "low-1")
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("big", BIG))
+        members = [
+            pod("picky", templates=["big"], gated=True, priority=1000, nodeSelector={"fast": "yes"}),
+            pod("plain", templates=["big"], gated=True, priority=1000),
+        ]
+        await harness.add(kinds.POD, *(in_labelled_group(member, "team", 2) for member in members))
+        await harness.sleep(5)
+        places = [(await harness.pod(name)).status.nominated_node_name for name in ("picky", "plain")]
+        assert sorted(places) == ["n0", "n1"]
+        await harness.patch_node(places[0], {"metadata": {"labels": {"fast": None}}})
+        await harness.sleep(5)
+        assert [(await harness.pod(name)).status.nominated_node_name for name in ("picky", "plain")] == places[::-1]
+        await let_end(harness, "low-0", "low-1")
+        await harness.bound("picky", "plain", seconds=20)
+        assert [await harness.node_of(name) for name in ("picky", "plain")] == places[::-1]
+
+    play(story, nodes=0)
+
+
+def test_refused_pods_are_not_tried_again_as_long_as_a_place_is_held():
+    decided = []
+
+    def counting(inventory, request, options, *arguments):
+        decided.append(request.pod.metadata.name)
+        return decide(inventory, request, options, *arguments)
+
+    async def story(harness):
+        await fill(harness, "low")
+        await never_end(harness, "low")
+        await add(harness, "high", 1000)
+        await add(harness, "refused", 0)
+        await harness.sleep(30)
+        before = decided.count("refused")
+        for number in range(5):
+            annotation = {"metadata": {"labels": {"number": str(number)}}}
+            await harness.cluster.patch(kinds.POD, "high", annotation, namespace="default")
+            await harness.cluster.patch(
+                kinds.POD, "low", {"metadata": {"annotations": {"a": str(number)}}}, namespace="default"
+            )
+            await harness.sleep(2)
+        assert decided.count("refused") == before
+        await let_end(harness, "low")
+        await harness.bound("high", seconds=10)
+
+    play(story, decide=counting)
 
 
 @pytest.mark.parametrize(("best_effort", "evicted"), [(False, 0), (True, 1)])
