@@ -1,5 +1,6 @@
 """What preemption answers, and what it may do. Pure."""
 
+import math
 from typing import Final
 
 from msgspec import Struct
@@ -49,6 +50,8 @@ class NoPlan(Struct, frozen=True):
     """Begins a sentence: `no node fits even without ...`."""
     is_cut: bool = False
     """Not all choices were tried: there may be a plan."""
+    until: float = math.inf
+    """When a pod has run as long as it must, in seconds since 1970: there may be a plan then."""
 
     @property
     def sentence(self) -> str:

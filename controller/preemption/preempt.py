@@ -22,18 +22,19 @@ from controller.decide.allowed_nodes import AllowedNodes
 from controller.decide.answers import Decision
 from controller.decide.node_filter import NodeFilter
 from controller.decide.scheduling_request import Options, SchedulingRequest
-from controller.gangs import Unit, UnitDecision, decide_unit
+from controller.gangs import Unit, UnitDecision, decide_unit, members_of
 from controller.inventory import Trial
 from controller.inventory.inventory import Inventory
-from controller.preemption.bounds import UNKNOWN, Room, room_for
+from controller.preemption.bounds import NOT_ENOUGH, UNKNOWN, Room, room_for
 from controller.preemption.budgets import Budgets
 from controller.preemption.plan import NoPlan, PreemptionPlan, PreemptionRules
-from controller.preemption.tenants import Block, Tenants, why_it_stays
+from controller.preemption.tenants import Block, Tenants, must_run_until, why_it_stays
 from controller.preemption.victims import OFFSET, Found, OutOfSteps, Rank, Victims
 from controller.reasons import Change, meaning_of
 from controller.reasons.catalogue import CODES
 from hami_dra.api.arrays import Bools
 from hami_dra.api.core import Pod
+from hami_dra.api.resource import ResourceClaim
 
 _LEAVING_HELPS = Change.RESOURCES_FREED | Change.PODS_LEFT | Change.PODS_MOVED
 """Of the reasons against a node: those that end when pods leave."""
@@ -99,6 +100,8 @@ class Search:
         self._priority = min((self._tenants.priority(request.pod) for request in unit.members), default=0)
         self._within: AllowedNodes | None = None
         """The nodes of the place that is tried; None: all."""
+        self._until = math.inf
+        """When the first of the pods that must run longer may go."""
         self._victims = Victims(
             self._inventory,
             self._tenants,
@@ -143,7 +146,9 @@ class Search:
                     best = *key, found
         is_cut = is_cut or self._victims.is_cut
         if best is None:
-            return NoPlan(f"no node fits even without the pods of lower priority than {self._priority}", is_cut)
+            return NoPlan(
+                f"no node fits even without the pods of lower priority than {self._priority}", is_cut, self._until
+            )
         rank, _, found = best
         plan = self._answer(found.answer, found.victims, releasing)
         together = tuple([block.pods for block in found.blocks])
@@ -171,8 +176,9 @@ class Search:
             for many in doubled(len(rows)):
                 blocks = self._blocks([names[row] for row in rows[:many]])
                 try:
-                    fits = self._victims.without(blocks) is not None
+                    fits = any(self._victims.without(pool) is not None for pool in self._victims.pools(blocks))
                 except OutOfSteps:
+                    self._victims.is_cut = True
                     return
                 if fits:
                     yield Place(self._within, _ANY, self._lacking(mask), blocks)
@@ -180,25 +186,38 @@ class Search:
 
     @cached_property
     def _room(self) -> Room:
-        """For the first pod, without all that terminates."""
-        return room_for(self._inventory, self._unit.members[0], self._options, self._tenants.held())
+        """What the devices of one member cost at least, of any kind, without all that terminates. Not
+        enough where victims help no kind.
+
+        Two kinds, one of which may only run on the first node: the highest priority of the victims is
+
+            [50, not enough] and [90, 5]: [50, 5]
+        """
+        held = self._tenants.held()
+        requests = [replace(request, preferred_node="") for request in self._unit.members]
+        samples = {member.kind: member.request for member in members_of(self._inventory, requests)}
+        rooms = [room_for(self._inventory, request, self._options, held) for request in samples.values()]
+        helped = [
+            np.where(self._may_help(request), room.highest, NOT_ENOUGH)
+            for request, room in zip(samples.values(), rooms, strict=True)
+        ]
+        return Room(
+            np.minimum.reduce(helped),
+            np.minimum.reduce([room.devices for room in rooms]),
+            np.add.reduce([room.free for room in rooms]),
+        )
 
     def _lacking(self, domain: Bools) -> int:
         """Return how many devices of a domain must become free at least: known for members that all
-        ask for the same number of whole devices.
+        ask for the same number of whole devices, each in a claim of its own.
         """
-        asked = [
-            [
-                request.exactly.count if request.exactly is not None else 0
-                for request in entry.claim.spec.devices.requests
-            ]
-            for member in self._unit.members
-            for entry in member.claims
-        ]
-        if len(asked) != len(self._unit.members) or any(each != asked[0] for each in asked) or len(asked[0]) != 1:
+        claims = [entry.claim for member in self._unit.members for entry in member.claims]
+        asked = {_number_asked(claim) for claim in claims}
+        own = {claim.metadata.uid for claim in claims if claim.status.allocation is None}
+        if not len(claims) == len(own) == len(self._unit.members) or len(asked) != 1:
             return 0
         free = float(self._room.free[domain].sum())
-        return 0 if free == UNKNOWN else max(self._unit.least * asked[0][0] - int(free), 0)
+        return 0 if free == UNKNOWN else max(self._unit.least * asked.pop() - int(free), 0)
 
     def _masks(self, candidates: Sequence[int]) -> list[Bools]:
         """Return the nodes of each domain, the one with the first candidate first."""
@@ -217,12 +236,12 @@ class Search:
         return [known & (labels == labels[:, row, None]).all(axis=0) for row in firsts.values()]
 
     def _candidates(self) -> Iterator[tuple[int, Rank]]:
-        """Yield the rows of the nodes where victims may make room for the first pod, and the least rank
-        that a plan there can have, lowest first.
+        """Yield the rows of the nodes where victims may make room for one member, and the least rank that
+        its plan there can have, lowest first.
         """
         names, rank = self._inventory.nodes.names, self._inventory.nodes.rank
         room = self._room
-        rows = np.flatnonzero(self._may_help(self._unit.members[0]) & (room.highest < self._priority))
+        rows = np.flatnonzero(room.highest < self._priority)
         known = np.array([self._tenants.summary(names[row]) for row in rows.tolist()]).reshape(-1, 3)
         lower = known[:, 0] < self._priority
         rows, (lowest, latest, devices) = rows[lower], known[lower].T
@@ -245,12 +264,17 @@ class Search:
         return helped
 
     def _blocks(self, nodes: Iterable[str]) -> list[Block]:
-        return self._tenants.blocks(nodes, self._may_go)
+        return self._tenants.blocks(nodes, self._may_go, self._condemned)
 
     def _may_go(self, pod: Pod) -> bool:
         if pod.metadata.uid in self._condemned:
             return False
-        return self._tenants.priority(pod) < self._priority and not why_it_stays(pod, self._budgets, self._rules.now)
+        if self._tenants.priority(pod) >= self._priority:
+            return False
+        now = self._rules.now
+        if now < (until := must_run_until(pod, now)):
+            self._until = min(self._until, until)
+        return not why_it_stays(pod, self._budgets, now)
 
     # -- answers -----------------------------------------------------------------------------------
 
@@ -275,6 +299,12 @@ class Search:
         placed = self.of_unit(decision)
         chosen = {each.node for _, each in placed}
         return PreemptionPlan(placed, victims, tuple(pod for pod in releasing if pod.spec.node_name in chosen))
+
+
+def _number_asked(claim: ResourceClaim) -> int:
+    """Return how many devices a claim with one request asks for; 0: not known."""
+    requests = claim.spec.devices.requests
+    return requests[0].exactly.count if len(requests) == 1 and requests[0].exactly is not None else 0
 
 
 def doubled(most: int) -> Iterator[int]:

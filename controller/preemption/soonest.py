@@ -87,7 +87,7 @@ class _Soonest(Search):
     def _homes(self) -> Iterator[_Home]:
         """Yield the nodes, or for a gang the topology domains, that may be free soonest."""
         room, size = self._room, self._inventory.nodes.size
-        rows = np.flatnonzero(self._may_help(self._unit.members[0]) & (room.highest < NOT_ENOUGH))
+        rows = np.flatnonzero(room.highest < NOT_ENOUGH)
         order = np.lexsort((self._inventory.nodes.rank[rows], room.devices[rows]))
         waits = {row: self._least(row, room.devices[row]) for row in rows[order][:_LOOKED_AT].tolist()}
         ordered = sorted(waits, key=waits.__getitem__)
@@ -101,7 +101,7 @@ class _Soonest(Search):
                 yield _Home(mask, [row for row in ordered if mask[row]], _Wait(0, -math.inf, 0))
 
     def _least(self, row: int, lacking: float) -> _Wait:
-        """Return after which of its pods a node may have so many more devices."""
+        """Return after which of its pods a node may have the devices that it lacks."""
         held = self._tenants.held()
         pods = [pod for pod in self._tenants.on(self._inventory.nodes.names[row]) if self._may_end(pod)]
         ends = sorted((expected_end(pod, self._rules.now), held.number(claim_keys(pod))) for pod in pods)

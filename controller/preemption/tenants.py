@@ -4,7 +4,7 @@ Fed with pods as they are bound and go; claims and gangs are looked up when they
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -19,7 +19,7 @@ from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.flags import duration
 from hami_dra.api.podclaims import claim_keys
-from hami_dra.api.podstate import is_bound, priority
+from hami_dra.api.podstate import is_bound, is_live, priority
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.api.short_texts import cached_if_short
 
@@ -150,8 +150,13 @@ class Tenants:
                 freed.append(claim.metadata.uid)
         return tuple(freed)
 
-    def blocks(self, nodes: Iterable[str], may_go: Callable[[Pod], bool]) -> list[Block]:
-        """Return the possible victims on these nodes, with the pods of other nodes that go with them."""
+    def blocks(
+        self, nodes: Iterable[str], may_go: Callable[[Pod], bool], condemned: Container[str] = ()
+    ) -> list[Block]:
+        """Return the possible victims on these nodes, with the pods of other nodes that go with them.
+
+        `condemned`: UIDs of pods that will be evicted in any case, which a gang cannot count on.
+        """
         blocks: list[Block] = []
         seen: set[str] = set()
         gangs: dict[GangKey, list[Pod]] = {}
@@ -167,12 +172,14 @@ class Tenants:
                 if all(map(may_go, together)):
                     blocks.append(self._block(together))
         for gang, members in gangs.items():
-            blocks += self._of_gang(self._gangs.state(gang), members, may_go)
+            blocks += self._of_gang(self._gangs.state(gang), members, may_go, condemned)
         return blocks
 
     # -- inside ------------------------------------------------------------------------------------
 
-    def _of_gang(self, gang: GangState, here: list[Pod], may_go: Callable[[Pod], bool]) -> list[Block]:
+    def _of_gang(
+        self, gang: GangState, here: list[Pod], may_go: Callable[[Pod], bool], condemned: Container[str]
+    ) -> list[Block]:
         """Return the blocks of a gang: members that it can spare one by one, then all of it.
 
         Four members of which three must run: the least important one may go alone; if it is not
@@ -180,7 +187,9 @@ class Tenants:
         """
         members = [pod for pod in gang.members if pod.spec.node_name]
         group = self._gangs.pod_group(here[0])
-        spare = gang.bound - gang.min_count if not gang.problem and not (group is not None and group.goes_as_one) else 0
+        goes_as_one = bool(gang.problem) or (group is not None and group.goes_as_one)
+        going = sum([is_live(pod) and pod.metadata.uid in condemned for pod in members])
+        spare = 0 if goes_as_one else gang.bound - going - gang.min_count
         least = sorted(here, key=self._importance)[: max(spare, 0)]
         blocks = [self._block((pod,)) for pod in least if len(self._together(pod)) == 1]
         whole = {each.metadata.uid: each for pod in members for each in self._together(pod)}
@@ -222,11 +231,16 @@ def why_it_stays(pod: Pod, budgets: Budgets, now: float) -> str:
         return f"its annotation {names.PREEMPTIBLE} is false"
     if belongs_to_node(pod):
         return "it belongs to its node"
-    if text := pod.metadata.annotations.get(names.MIN_RUNTIME, ""):
-        least = seconds_of(text)
-        if least is not None and now - started(pod, now) < least:
-            return f"its {names.MIN_RUNTIME} of {text} has not passed"
+    if now < must_run_until(pod, now):
+        return f"its {names.MIN_RUNTIME} of {pod.metadata.annotations[names.MIN_RUNTIME]} has not passed"
     return budgets.forbids(pod)
+
+
+def must_run_until(pod: Pod, now: float) -> float:
+    """Return when the pod has run as long as its annotation says, in seconds since 1970; 0: it says nothing."""
+    text = pod.metadata.annotations.get(names.MIN_RUNTIME, "")
+    least = seconds_of(text) if text else None
+    return 0.0 if least is None else started(pod, now) + least
 
 
 def started(pod: Pod, otherwise: float = _NOT_STARTED) -> float:

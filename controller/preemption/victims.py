@@ -135,7 +135,7 @@ class Victims:
         """Yield a plan by kube-scheduler's way, then plans of few victims that are better."""
         self.is_cut = True
         found = None
-        for pool in self._pools(blocks):
+        for pool in self.pools(blocks):
             if (chosen := self._reprieved(pool)) is None:
                 continue
             rank, victims = self.rank(chosen)
@@ -157,7 +157,7 @@ class Victims:
             choices += combinations(small, _SMALL)  # type: ignore[arg-type]
         yield from (each for each in self._in_order(choices, best, devices) if each.rank < rank)
 
-    def _pools(self, blocks: Sequence[Block]) -> Iterator[Sequence[Block]]:
+    def pools(self, blocks: Sequence[Block]) -> Iterator[Sequence[Block]]:
         """Yield blocks that exceed no budget even if all of them go, then, for best effort, all.
 
         Of the pods under one budget the most important ones count first, as for kube-scheduler, or

@@ -6,12 +6,17 @@ import random
 import pytest
 
 from controller.decide import Decision, decide
-from controller.preemption import NoPlan
+from controller.gangs import UnitDecision, decide_unit
+from controller.preemption import NoPlan, PreemptionPlan
 from controller.preemption.tenants import started
-from tests.support.gang_requests import OPTIONS, member
+from tests.cards import claim, request
+from tests.support.examples import examples
+from tests.support.gang_requests import OPTIONS, gang, member
 from tests.support.preemption.small_cluster import World
 
 WORLDS = 60
+GANGS = examples(60)
+HOST = "kubernetes.io/hostname"
 AMOUNTS = ["4Gi", "8Gi", "12Gi", "16Gi"]
 
 
@@ -71,6 +76,73 @@ def test_a_plan_is_the_best_of_all_sets_of_victims(seed):
         assert isinstance(plan, NoPlan)
     else:
         assert rank(plan.victims) == best
+
+
+def with_tenants(dice, world, nodes, cards):
+    """Pods of some priorities, of which some are protected together by a budget."""
+    left = {(node, card): 16 for node in range(nodes) for card in range(cards)}
+    for number in range(dice.randint(1, 6)):
+        node, card = at = dice.choice([*left])
+        sizes = [amount for amount in AMOUNTS if int(amount[:-2]) <= left[at]]
+        if sizes:
+            amount = dice.choice(sizes)
+            left[at] -= int(amount[:-2])
+            labels = {"app": "db"} if dice.random() < 0.3 else {}
+            priority = dice.choice([0, 5, 50, 200])
+            world.run(f"p{number}", f"n0{node}", [card], priority=priority, memory=amount, cores="1", labels=labels)
+    if dice.random() < 0.5:
+        world.protect(dice.randint(0, 2), app="db")
+
+
+def unlike_members(dice, nodes, cards):
+    """Members that ask for different parts of cards on different nodes; some share a claim."""
+    shared = claim("shared", [request(memory=dice.choice(AMOUNTS), cores="1")]) if dice.random() < 0.3 else None
+    members = []
+    for number in range(dice.randint(2, 3)):
+        spec = {"priority": 100}
+        if dice.random() < 0.5:
+            spec["nodeSelector"] = {HOST: str(dice.randrange(nodes))}
+        wanted = {"memory": dice.choice(AMOUNTS), "cores": "1"}
+        claims = [shared] if shared is not None and number < 2 else None
+        members.append(member(f"urgent-{number}", dice.randint(1, cards), claims=claims, spec=spec, **wanted))
+    return members
+
+
+def makes_room(world, unit, chosen):
+    """Whether the gang fits without these pods."""
+    with world.inventory.trial() as trial:
+        trial.remove_all([each.metadata.uid for each in chosen], world.tenants.freed_by(chosen))
+        answer = decide_unit(world.inventory, unit, OPTIONS)
+        return isinstance(answer, UnitDecision) and len(answer.placed) >= unit.least
+
+
+def may_go_together(world, chosen):
+    """Whether the budget allows it."""
+    protected = sum(each.metadata.labels.get("app") == "db" for each in chosen)
+    return all(protected <= budget.status.disruptions_allowed for budget in world.budgets)
+
+
+@pytest.mark.parametrize("seed", range(GANGS))
+def test_a_gang_has_a_plan_in_every_order_of_its_members_or_in_none(seed):
+    dice = random.Random(seed)
+    nodes, cards = dice.randint(1, 3), dice.randint(1, 2)
+    world = World(nodes, cards, labels=lambda number: {HOST: str(number)})
+    with_tenants(dice, world, nodes, cards)
+    members = unlike_members(dice, nodes, cards)
+    least = dice.randint(1, len(members))
+    lower = [each for each in world.pods.values() if each.spec.priority < 100]
+    sets = [chosen for size in range(len(lower) + 1) for chosen in itertools.combinations(lower, size)]
+    for order in itertools.permutations(members):
+        unit = gang(*order, least=least)
+        if makes_room(world, unit, ()):
+            continue
+        plan = world.plan(*order, least=least)
+        exists = any(makes_room(world, unit, chosen) for chosen in sets if may_go_together(world, chosen))
+        assert isinstance(plan, PreemptionPlan) == exists, [each.pod.metadata.name for each in order]
+        if exists:
+            assert may_go_together(world, plan.victims)
+            assert makes_room(world, unit, plan.victims)
+            assert all(each in lower for each in plan.victims)
 
 
 @pytest.mark.parametrize("seed", range(10))

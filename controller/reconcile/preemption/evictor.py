@@ -42,7 +42,7 @@ class Evictor:
         holds: Holds,
         *,
         give_up: Callable[[Hold, str], None],
-        again: Callable[[Hold], None],
+        again: Callable[[], None],
     ) -> None:
         self._context = context
         self._holds = holds
@@ -78,8 +78,12 @@ class Evictor:
 
     def begin(self, hold: Hold) -> None:
         self._asked.extend([self._context.clock.monotonic()] * len(hold.victims))
-        self._lanes.add(_lane(hold), hold.key, partial(self._carry_out, hold))
+        self.carry_out(hold)
         self._watch(hold)
+
+    def carry_out(self, hold: Hold) -> None:
+        """Write the nominations that are not as the hold is now, and evict the victims that were not."""
+        self._lanes.add(_lane(hold), hold.key, partial(self._carry_out, hold))
 
     def withdraw(self, hold: Hold) -> None:
         """Take the nominations back, unless the unit has another place by then."""
@@ -116,7 +120,7 @@ class Evictor:
         self._give_up(hold, f"pod {victim.key} was not evicted: {problem}")
 
         async def again() -> None:
-            self._again(hold)
+            self._again()
 
         self._lanes.add_later(_SPARED, _lane(hold), victim.metadata.uid, again)
 

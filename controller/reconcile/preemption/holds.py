@@ -39,6 +39,8 @@ class Hold(Struct, eq=False):
     """When the unit is evaluated at the latest, in seconds of the monotonic clock; a reservation ends then."""
     slot: Slot | None = None
     """Of a reservation (`reservations`); None: pods are evicted for the place, or terminate already."""
+    guests: dict[str, frozenset[str]] = field(default_factory=dict)
+    """UID of a pod that runs on reserved devices meanwhile, or is to → UIDs of the claims that it was given."""
     ends: float | None = None
     """When a reserved place is free at the latest, in seconds since 1970; None: not known."""
     empty_since: float | None = None
@@ -107,10 +109,12 @@ class Holds:
                 self._inventory.forget(entry.claim.metadata.uid)
             self._assumed_pods.end(request.pod)
 
-    def wait_for(self, hold: Hold, pods: Iterable[Pod]) -> None:
-        """Let a place wait for more pods: they run there meanwhile."""
-        hold.releasing = (*hold.releasing, *pods)
-        for pod in pods:
+    def welcome(self, hold: Hold, placed: Iterable[tuple[SchedulingRequest, Decision]]) -> None:
+        """Let a place wait for more pods, which run there meanwhile."""
+        for request, decision in placed:
+            pod = request.pod
+            hold.releasing = (*hold.releasing, pod)
+            hold.guests[pod.metadata.uid] = frozenset([each.claim.metadata.uid for each in decision.allocations])
             for name in (pod.metadata.uid, *claim_keys(pod)):
                 self._concerned.setdefault(name, {})[hold.key] = None
 

@@ -11,6 +11,7 @@ or that is evaluated while it has a place (`resume`).
 """
 
 import logging
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
@@ -33,7 +34,7 @@ from controller.preemption import (
     grace_ends,
     seconds_of,
 )
-from controller.reasons import Change
+from controller.reasons import RELEASED, Change
 from controller.reconcile.binding import AssumedPods
 from controller.reconcile.preemption.evictor import Evictor
 from controller.reconcile.preemption.holds import Hold, Holds
@@ -81,7 +82,7 @@ class Preemptor:
         self._holds = Holds(self.context, self.assumed_pods)
         self._left_claims = LeftClaims(self.context)
         self._reservations = Reservations(self.context, self._holds, since=self._first_refused, give_up=self._give_up)
-        self.evictor = Evictor(self.context, self._holds, give_up=self._give_up, again=self._evaluate)
+        self.evictor = Evictor(self.context, self._holds, give_up=self._give_up, again=self._more_may_go)
 
     def start(self) -> None:
         self._left_claims.start()
@@ -105,16 +106,17 @@ class Preemptor:
         claims = (entry.claim.key for request in unit.ready for entry in request.claims)
         if any(map(self._holds.concerned, claims)):
             return None
-        if (answer := self._reservations.beside(unit, preemption)) is not None:
+        if (answer := self._reservations.meanwhile(unit, preemption)) is not None:
             return answer
         priority = min(preemption.tenants.priority(request.pod) for request in unit.ready)
         waits = self._make_room(unit, digest, preemption, priority)
-        if waits is None:
-            preemption = replace_fields(preemption, condemned=self._leaving(self._holds))
-            waits = self._reservations.reserve(unit, digest, preemption, priority)
-            if waits is not None and (hold := self._holds.of(unit.key)) is not None:
-                self.evictor.begin(hold)
-        return waits
+        if waits is not None and waits.until < math.inf:
+            return waits
+        preemption = replace_fields(preemption, condemned=self._victims(self._holds))
+        reserved = self._reservations.reserve(unit, digest, preemption, priority)
+        if (hold := self._holds.of(unit.key)) is not None:
+            self.evictor.begin(hold)
+        return waits if reserved is None else replace(reserved, review=math.inf if waits is None else waits.review)
 
     def _still_reserved(self, hold: Hold, unit: QueuedUnit, preemption: Preemption) -> Waits:
         """Keep the place that is reserved for a unit, or give it up if it cannot come true."""
@@ -126,7 +128,7 @@ class Preemptor:
             problem = "it was not free in time"
             self._refused_since.put(repr(unit.key).encode(), now)
         else:
-            self._hold_again(hold, _of_unit(kept, unit.unit))
+            self._move(hold, _of_unit(kept, unit.unit))
             return self._reservations.waits(hold)
         self._give_up(hold, problem)
         return Waits(now, f"its place is given up: {problem}", keeps_gate=False)
@@ -142,20 +144,23 @@ class Preemptor:
             return delayed
         hopeless = self._hopeless.find(digest)
         if hopeless is not None and priority <= hopeless[0] and now < hopeless[1]:
-            return None
+            # what happened since may help one of them
+            return Waits(review=hopeless[1], keeps_gate=False)
         with self.context.inventory.trial() as trial:
             for hold in below:
                 hold.lift(trial)
             # a hold that is displaced evicts no more pods
             kept = [hold for hold in self._holds if hold not in below]
-            preemption = replace_fields(preemption, condemned=self._leaving(kept))
+            preemption = replace_fields(preemption, condemned=self._victims(kept))
             plan = self._plan(preemption, unit.unit, displaces=bool(below))
         if isinstance(plan, NoPlan) or (most := self._most_victims(unit, plan)) < len(plan.victims):
             why = plan.sentence if isinstance(plan, NoPlan) else f"it takes {len(plan.victims)} victims, at most {most}"
             log.debug("pod %s: no preemption: %s", unit.pod.key, why)
-            if all(request.pod.spec.preemption_policy != "Never" for request in unit.ready):
-                self._hopeless.put(digest, (priority, now + _HOPELESS))
-            return None
+            if any(request.pod.spec.preemption_policy == "Never" for request in unit.ready):
+                return None
+            later = now + plan.until - self.context.clock.wall().timestamp() if isinstance(plan, NoPlan) else math.inf
+            self._hopeless.put(digest, (priority, min(now + _HOPELESS, later)))
+            return Waits(review=later, keeps_gate=False)
         if plan.victims and (at := self.evictor.free_at(len(plan.victims))) is not None:
             why = "it waits to preempt: the limit of evictions in a minute is reached"
             return Waits(at, why, keeps_gate=False)  # room that others make is its own
@@ -181,7 +186,7 @@ class Preemptor:
             self._give_up(hold, problem)
             # the unit was assessed before its node was refused
             return Waits(self.context.clock.monotonic(), f"its place is given up: {problem}")
-        self._hold_again(hold, _of_unit(kept, unit.unit))
+        self._move(hold, _of_unit(kept, unit.unit))
         return self._waits(hold)
 
     def _now_or_later(
@@ -197,11 +202,6 @@ class Preemptor:
             neighbours = [each for each in self._holds if not {*each.nodes}.isdisjoint(hold.nodes)]
             freed = frozenset[str]().union(*(self._freed(preemption, each) for each in neighbours))
             return None, preemption.without(pinned, self._leaving(neighbours), freed)
-
-    def _hold_again(self, hold: Hold, answer: UnitDecision) -> None:
-        self._end_hold(hold)
-        hold.placed = answer.placed
-        self._holds.begin(hold)
 
     def placed(self, unit: QueuedUnit) -> None:
         """End the hold of a unit whose decision is carried out now."""
@@ -238,8 +238,12 @@ class Preemptor:
         """Let refused units try again when more evictions are allowed."""
         if new is not None and (old is None or new.status.disruptions_allowed <= old.status.disruptions_allowed):
             return
+        self._more_may_go()
+
+    def _more_may_go(self) -> None:
+        """Let refused units try again: pods may be evicted that were protected."""
         self._hopeless.clear()
-        self.triggers.made_room(Change.DEVICES_FREED)
+        self.triggers.made_room(RELEASED | Change.PODS_LEFT | Change.PODS_MOVED)
 
     def _delay(self, unit: QueuedUnit, now: float) -> Waits | None:
         """Return that pods are evicted for the unit only later, if so. The longest delay of its pods
@@ -368,6 +372,24 @@ class Preemptor:
         self._holds.end(hold)
         for pod in hold.pods:
             self.triggers.released(pod)
+        for victim in hold.victims:
+            for other in self._holds.concerned(victim.metadata.uid):
+                self._evaluate(other)  # it may be that nobody evicts the victim now
+
+    def _move(self, hold: Hold, decision: UnitDecision) -> None:
+        """Hold other devices, or other nodes, for the unit, if so it was decided."""
+        before, after = (
+            [(request.pod.metadata.uid, each.node, each.holdings) for request, each in placed]
+            for placed in (hold.placed, decision.placed)
+        )
+        if before == after:
+            return
+        self._holds.end(hold)
+        hold.placed = decision.placed
+        self._holds.begin(hold)
+        for pod in hold.pods:
+            self.triggers.released(pod)
+        self.evictor.carry_out(hold)
 
     def _evaluate(self, hold: Hold) -> None:
         for pod in hold.pods[:1]:
@@ -392,7 +414,17 @@ class Preemptor:
     def _remaining(self, hold: Hold) -> list[Pod]:
         """Return the pods that are still there, as they are now."""
         present = map(self.context.informers.present, hold.leaving)
-        return [pod for pod in present if pod is not None and is_bound(pod)]
+        guests = hold.guests
+        return [
+            pod
+            for pod in present
+            if pod is not None and (is_bound(pod) or (pod.metadata.uid in guests and is_pending(pod)))
+        ]
+
+    def _victims(self, holds: Iterable[Hold]) -> list[Pod]:
+        """Return the pods that these holds evict, or have evicted, and that are still there."""
+        victims = {pod.metadata.uid for hold in holds for pod in hold.victims}
+        return [pod for pod in self._leaving(holds) if pod.metadata.uid in victims]
 
     def _leaving(self, holds: Iterable[Hold]) -> list[Pod]:
         """Return the pods whose end these holds wait for."""
@@ -408,6 +440,12 @@ class Preemptor:
     def _overdue(self, hold: Hold, remaining: Iterable[Pod]) -> str:
         """Return why the unit waits no longer, or empty. A node whose pods do not end is refused for a while."""
         wall, now = self.context.clock.wall().timestamp(), self.context.clock.monotonic()
+        leaving = {pod.metadata.uid for pod in self._victims(self._holds)}
+        stays = [
+            pod for pod in remaining if pod.metadata.deletion_timestamp is None and pod.metadata.uid not in leaving
+        ]
+        if stays:
+            return f"{counted(len(stays), 'pod')} of another preemption will not be evicted now"
         late = [pod for pod in remaining if wall > self._end(hold, pod)]
         if not late:
             is_over = hold.empty_since is not None and now > hold.empty_since + PATIENCE
@@ -420,7 +458,8 @@ class Preemptor:
 
     def _freed(self, preemption: Preemption, hold: Hold) -> frozenset[str]:
         """Return the UIDs of the claims that are free once all have ended: another pod may use one by now."""
-        return hold.claims & {*preemption.tenants.freed_by(hold.leaving), *preemption.left_claims}
+        freed = hold.claims & {*preemption.tenants.freed_by(hold.leaving), *preemption.left_claims}
+        return freed.union(*hold.guests.values())
 
 
 def _of_unit(answer: UnitDecision, unit: Unit) -> UnitDecision:

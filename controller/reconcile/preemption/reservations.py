@@ -98,7 +98,7 @@ class Reservations:
             hold.until, f"its place on {', '.join(hold.nodes)} is reserved, and not free yet", keeps_gate=False
         )
 
-    def beside(self, unit: QueuedUnit, preemption: Preemption) -> UnitDecision | None:
+    def meanwhile(self, unit: QueuedUnit, preemption: Preemption) -> UnitDecision | None:
         """Return where a refused unit fits on reserved devices, if all of its pods end before these are free."""
         deadlines = [request.pod.spec.active_deadline_seconds for request in unit.ready]
         known = [each for each in deadlines if each is not None]
@@ -114,10 +114,9 @@ class Reservations:
             answer = preemption.without(unit.unit)
         if answer is not None:
             nodes = {decision.node for _, decision in answer.placed}
-            pods = [request.pod for request, _ in answer.placed]
             for hold in reserved:
                 if not nodes.isdisjoint(hold.nodes):
-                    self._holds.wait_for(hold, pods)
+                    self._holds.welcome(hold, answer.placed)
         return answer
 
 

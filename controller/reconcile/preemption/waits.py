@@ -1,5 +1,7 @@
 """What becomes of a unit that has no place yet."""
 
+import math
+
 from msgspec import Struct
 
 from controller.reconcile.runtime import messages
@@ -8,10 +10,12 @@ from controller.reconcile.runtime import messages
 class Waits(Struct, frozen=True):
     """The unit waits."""
 
-    until: float
+    until: float = math.inf
     """When to look again, in seconds of the monotonic clock."""
-    why: str
+    why: str = ""
     said: messages.Message | None = None
     """To be said of it now."""
     keeps_gate: bool = True
     """False: it waits as any unit without room."""
+    review: float = math.inf
+    """When to look again at it or an equal unit."""

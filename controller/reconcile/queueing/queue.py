@@ -153,8 +153,8 @@ class Queue:
         """Add the pod to its group of refused pods.
 
         `refused_at`: time of the decision; None: not decided, because equal pods were refused.
-        `helps`: changes that may make it and equal pods fit. `review`: seconds after which one of
-        them is tried in any case.
+        `helps`: changes that may make it and equal pods fit. `review`: time at which one of them is
+        tried in any case; of equal ones since the last decision the earliest counts.
         """
         if (item := self._items.get(key)) is None:
             return
@@ -169,9 +169,10 @@ class Queue:
         self._set_timer(key, item, until)
         if refused_at is not None:
             group.pause.begin(refused_at, self._pause_first, self._pause_most)
-            group.helps, group.review_at = helps, refused_at + review
-            if group.review_queued == FOREVER:
-                self._queue_review(signature, group)
+            group.helps, group.review_at = helps, review
+        group.review_at = min(group.review_at, review)
+        if group.review_at < group.review_queued:
+            self._queue_review(signature, group)
         if group.representative == key or refused_at is not None:  # a decision says the same of equal pods
             group.representative = ""
         if not group.representative and not group.pause.is_due:
@@ -367,10 +368,12 @@ class Queue:
             group = self._groups.get(signature)
             if group is None or group.review_queued != at:
                 continue
-            if group.review_at <= now and signature in self._settled:
-                group.review_at = FOREVER
-                self._try(signature, group, now)
+            is_over = group.review_at <= now
+            if is_over:
+                group.review_at = FOREVER  # until the attempt, which may be under way already, has failed
             self._queue_review(signature, group)
+            if is_over and signature in self._settled:
+                self._try(signature, group, now)
 
     def _queue_review(self, signature: bytes, group: RefusedGroup) -> None:
         group.review_queued = group.review_at

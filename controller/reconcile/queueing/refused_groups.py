@@ -59,7 +59,7 @@ class RefusedGroup(Struct):
     review_at: float = FOREVER
     """When one pod is tried even if nothing happened."""
     review_queued: float = FOREVER
-    """Time of the group's only entry in the heap of reviews, however often it is refused."""
+    """Time of the group's entry in the heap of reviews, however often it is refused; others of it are void."""
 
     @property
     def namespace(self) -> str:

@@ -309,8 +309,8 @@ class SchedulingCycle:
         if waits is not None and waits.keeps_gate:
             self.waiting.queue.wait(unit.pod.key, waits.until)
         else:
-            until = FOREVER if waits is None else waits.until
-            self._unplaced.refuse(unit, signature, refusal, now, refused_at=refused_at, until=until)
+            until, review = (FOREVER, FOREVER) if waits is None else (waits.until, waits.review)
+            self._unplaced.refuse(unit, signature, refusal, now, refused_at=refused_at, until=until, review=review)
 
     def _decide(self, unit: QueuedUnit) -> tuple[UnitDecision | UnitRefusal, float]:
         """Decide the unit. Returns the CPU seconds, too. Raises SliceSpent."""

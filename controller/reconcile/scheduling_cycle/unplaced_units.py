@@ -153,11 +153,12 @@ class UnplacedUnits:
         *,
         refused_at: float | None,
         until: float = FOREVER,
+        review: float = FOREVER,
     ) -> None:
         """Queue a unit that found no room, and release what it holds, which keeps devices from others.
 
-        `until`: when it is evaluated at the latest. `refused_at`: from when on it pauses, or None if it was not decided because an equal one was
-        refused. Selectors that take too long postpone it: only its owner, or time, can help. It keeps
+        `until`: when it is evaluated at the latest; `review`: it, or an equal one. `refused_at`: from when
+        on it pauses, or None if it was not decided because an equal one was refused. Selectors that take too long postpone it: only its owner, or time, can help. It keeps
         its gates then, for kube-scheduler would evaluate the same selectors, for each device of each
         node, and has no such limits.
         """
@@ -178,7 +179,7 @@ class UnplacedUnits:
             min(until, *(self.waiting.refusals.next_end(request.pod.metadata.uid, now) for request in unit.ready)),
             refused_at=refused_at,
             helps=helpful(refusal.refusal) if signature.is_uniform else ANY,
-            review=self.context.settings.queueing.reconsider,
+            review=min(review, (refused_at or now) + self.context.settings.queueing.reconsider),
         )
 
     def say(self, unit: QueuedUnit, waits: Waits) -> None:
@@ -194,4 +195,5 @@ class UnplacedUnits:
         kube-scheduler must bind others first.
         """
         self._uneven.add(signature.digest)
-        self.waiting.queue.no_room(key, signature.digest, refused_at=refused_at, review=_EVEN_INTERVAL)
+        review = FOREVER if refused_at is None else refused_at + _EVEN_INTERVAL
+        self.waiting.queue.no_room(key, signature.digest, refused_at=refused_at, review=review)

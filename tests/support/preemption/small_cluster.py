@@ -77,11 +77,11 @@ class World:
         }
         self.budgets.append(msgspec.convert(raw, PodDisruptionBudget))
 
-    def plan(self, *members, least=None, best_effort=False, **unit):
+    def plan(self, *members, least=None, best_effort=False, condemned=(), **unit):
         key = GangKey("labels", "default", "urgent") if len(members) > 1 else None
         rules = PreemptionRules(NOW)
         budgets = Budgets(self.budgets, best_effort=best_effort)
-        preemption = Preemption(self.inventory, self.tenants, budgets, OPTIONS, rules)
+        preemption = Preemption(self.inventory, self.tenants, budgets, OPTIONS, rules, condemned=condemned)
         before = held(self.inventory)
         plan = preemption.plan(Unit(key, members, len(members) if least is None else least, **unit))
         assert held(self.inventory) == before

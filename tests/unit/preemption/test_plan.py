@@ -3,9 +3,11 @@
 import pytest
 
 from controller.preemption import NoPlan
+from tests.cards import claim, request
 from tests.support.gang_requests import RACK, member, within
 from tests.support.preemption.small_cluster import World, moment
 
+HOST = "kubernetes.io/hostname"
 GROUP, LEAST = "pod-group.scheduling.sigs.k8s.io/name", "pod-group.scheduling.sigs.k8s.io/min-available"
 
 
@@ -160,6 +162,14 @@ def test_members_that_a_gang_can_spare_go_one_by_one():
     assert (sorted(victims(plan)), plan.groups_broken) == (["train-0", "train-1", "train-2"], 1)
 
 
+def test_a_gang_does_not_spare_a_member_twice():
+    world = World(nodes=3, cards=1)
+    gang = [world.run(f"train-{number}", f"n0{number}", [0], **train(number, 2)) for number in range(3)]
+    assert len(world.plan(urgent()).victims) == 1
+    plan = world.plan(urgent("first"), urgent("second"), condemned=gang[:1])
+    assert isinstance(plan, NoPlan)
+
+
 def test_a_gang_makes_room_in_one_domain():
     world = World(nodes=4, cards=1, labels=lambda number: {RACK: f"r{number // 2}"})
     for number, priority in enumerate((0, 90, 50, 50)):
@@ -167,6 +177,34 @@ def test_a_gang_makes_room_in_one_domain():
     members = [urgent(f"urgent-{number}") for number in range(2)]
     assert victims(world.plan(*members, topology=(within(RACK),))) == ["p2", "p3"]
     assert sorted(victims(world.plan(*members))) in (["p0", "p2"], ["p0", "p3"])
+
+
+@pytest.mark.parametrize("in_order", [1, -1])
+def test_each_kind_of_members_finds_the_nodes_where_victims_help_it(in_order):
+    world = World(nodes=2, cards=1, labels=lambda number: {HOST: f"h{number}"})
+    for number in range(2):
+        world.run(f"p{number}", f"n0{number}", [0])
+    members = [urgent(f"urgent-{number}", nodeSelector={HOST: f"h{number}"}) for number in range(2)]
+    assert sorted(victims(world.plan(*members[::in_order]))) == ["p0", "p1"]
+
+
+def test_members_that_share_a_claim_need_its_devices_once():
+    world = World(cards=1)
+    world.run("tenant", "n00", [0])
+    shared = claim("shared", [request(memory="16Gi")])
+    members = [member(f"urgent-{number}", claims=[shared], spec={"priority": 100}) for number in range(2)]
+    assert victims(world.plan(*members)) == ["tenant"]
+
+
+def test_a_gang_takes_more_nodes_where_a_budget_protects_the_first_ones():
+    world = World(nodes=2)
+    world.run("low-0", "n00", [0], labels={"app": "db"})
+    world.run("low-1", "n00", [1], labels={"app": "db"})
+    world.run("other", "n01", [0], priority=5)
+    world.run("stays", "n01", [1], priority=200)
+    world.protect(1, app="db")
+    plan = world.plan(*(urgent(f"urgent-{number}") for number in range(2)))
+    assert (len(plan.victims), plan.nodes) == (2, ("n00", "n01"))
 
 
 def test_a_gang_evicts_for_the_members_that_must_run():

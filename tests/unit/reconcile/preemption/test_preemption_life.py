@@ -127,19 +127,67 @@ def test_what_is_freed_goes_to_the_preemptor_though_others_wait_and_come():
     play(story)
 
 
-def test_a_budget_that_allows_none_protects_and_one_that_changes_lets_go():
+@pytest.mark.parametrize(("cards", "cpu"), [(1, "1m"), (2, "8")])
+def test_a_budget_that_allows_none_protects_and_one_that_changes_lets_go(cards, cpu):
     async def story(harness):
         await harness.add(kinds.POD_DISRUPTION_BUDGET, BUDGET)
         await allow(harness, 0)
-        await fill(harness, "low", labels={"app": "web"})
-        await add(harness, "high", 1000)
+        await fill(harness, "low", labels={"app": "web"}, cpu=cpu)
+        await add(harness, "high", 1000, cpu=cpu)
         await harness.sleep(30)
         assert await names_of(harness) == {"low", "high"}
         await allow(harness, 1)
         await harness.bound("high", seconds=20)
         assert harness.metric("hami_dra_preemptions_total", result="given_up") == 0
 
-    play(story)
+    play(story, node_options={"cards": cards})
+
+
+NO_REVIEW = {"reconsider": 1e9}
+
+
+def test_a_unit_is_planned_for_when_a_pod_has_run_as_long_as_it_must():
+    async def story(harness):
+        await fill(harness, "low", annotations={names.MIN_RUNTIME: "40s"})
+        for number in range(2):
+            await add(harness, f"high-{number}", 1000)
+        await harness.sleep(35)
+        assert await harness.node_of("low")
+        await harness.sleep(15)
+        assert [each.metadata.name for each in await harness.pods() if each.spec.node_name] == ["high-0"]
+
+    play(story, **NO_REVIEW)
+
+
+@pytest.mark.parametrize(("cards", "cpu"), [(1, "1m"), (2, "8")])
+def test_every_unit_is_planned_for_again_when_a_pod_is_not_spared_any_more(cards, cpu):
+    async def story(harness):
+        await fill(harness, "low", cpu=cpu)
+        harness.cluster.fail_next(Protected("evict pod: the budget allows none"), verb="evict")
+        await add(harness, "high", 1000, cpu=cpu)
+        await harness.sleep(5)
+        await add(harness, "next", 500, cpu=cpu)
+        await harness.sleep(5)
+        await harness.delete_pod("high")
+        await harness.sleep(40)
+        assert await harness.node_of("low")
+        await harness.bound("next", seconds=20)
+
+    play(story, node_options={"cards": cards}, **NO_REVIEW)
+
+
+def test_what_happens_just_after_a_search_in_vain_is_not_missed():
+    async def story(harness):
+        await fill(harness, "kept-0", "kept-1", memory=4, annotations={names.PREEMPTIBLE: "false"})
+        await fill(harness, "low", memory=8)
+        await add(harness, "high", 1000, memory=16)
+        await harness.sleep(60)
+        await harness.delete_pod("kept-0")
+        await harness.sleep(1)
+        await harness.delete_pod("kept-1")
+        await harness.bound("high", seconds=10)
+
+    play(story, **NO_REVIEW)
 
 
 def test_each_preemptor_has_a_victim_of_its_own():
@@ -397,11 +445,87 @@ def test_nobody_is_evicted_on_a_node_that_was_just_given_up():
         await fill(harness, "other", priority=5)
         await never_end(harness, "stuck")
         await add(harness, "high", 1000)
+
+        async def given_up():
+            return harness.metric("hami_dra_preemptions_total", result="given_up") == 1
+
+        await harness.until(given_up)
+        await harness.sleep(2)
+        assert harness.metric("hami_dra_evictions_total") == 1
         await harness.bound("high", seconds=300)
         assert harness.metric("hami_dra_evictions_total") == 2
         assert harness.metric("hami_dra_preemptions_total", result="given_up") == 1
 
     play(story, node_options={"cards": 2})
+
+
+def test_a_victim_that_another_preemptor_does_not_evict_any_more_is_evicted():
+    """Both fit on the card of one victim; the first of them is deleted while its eviction is tried again."""
+
+    async def story(harness):
+        await fill(harness, "low")
+        harness.cluster.fail_next(Unavailable("no answer"), verb="evict", times=3)
+        await add(harness, "first", 1000, memory=8)
+        await harness.sleep(0.2)
+        await add(harness, "second", 1000, memory=8)
+        await harness.sleep(0.2)
+        await harness.delete_pod("first")
+        await harness.bound("second", seconds=20)
+
+    play(story)
+
+
+def test_members_whose_places_are_swapped_are_nominated_again():
+    async def story(harness):
+        for number in range(2):
+            await harness.add_node(f"n{number}", cards=1, labels={"fast": "yes"})
+        await fill(harness, "low-0", "low-1")
+        await never_end(harness, "low-0", "low-1")
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("big", BIG))
+        members = [
+            pod("picky", templates=["big"], gated=True, priority=1000, nodeSelector={"fast": "yes"}),
+            pod("plain", templates=["big"], gated=True, priority=1000),
+        ]
+        await harness.add(kinds.POD, *(in_labelled_group(member, "team", 2) for member in members))
+        await harness.sleep(5)
+        places = [(await harness.pod(name)).status.nominated_node_name for name in ("picky", "plain")]
+        assert sorted(places) == ["n0", "n1"]
+        await harness.patch_node(places[0], {"metadata": {"labels": {"fast": None}}})
+        await harness.sleep(5)
+        assert [(await harness.pod(name)).status.nominated_node_name for name in ("picky", "plain")] == places[::-1]
+        await let_end(harness, "low-0", "low-1")
+        await harness.bound("picky", "plain", seconds=20)
+        assert [await harness.node_of(name) for name in ("picky", "plain")] == places[::-1]
+
+    play(story, nodes=0)
+
+
+def test_refused_pods_are_not_tried_again_as_long_as_a_place_is_held():
+    decided = []
+
+    def counting(inventory, request, options, *arguments):
+        decided.append(request.pod.metadata.name)
+        return decide(inventory, request, options, *arguments)
+
+    async def story(harness):
+        await fill(harness, "low")
+        await never_end(harness, "low")
+        await add(harness, "high", 1000)
+        await add(harness, "refused", 0)
+        await harness.sleep(30)
+        before = decided.count("refused")
+        for number in range(5):
+            annotation = {"metadata": {"labels": {"number": str(number)}}}
+            await harness.cluster.patch(kinds.POD, "high", annotation, namespace="default")
+            await harness.cluster.patch(
+                kinds.POD, "low", {"metadata": {"annotations": {"a": str(number)}}}, namespace="default"
+            )
+            await harness.sleep(2)
+        assert decided.count("refused") == before
+        await let_end(harness, "low")
+        await harness.bound("high", seconds=10)
+
+    play(story, decide=counting)
 
 
 @pytest.mark.parametrize(("best_effort", "evicted"), [(False, 0), (True, 1)])

@@ -147,9 +147,35 @@ def test_a_group_is_reviewed_one_pod_at_a_time_however_many_there_are():
     assert queue.next_timer() == 300.0
     assert queue.pop(299.0) is None
     assert [queue.pop(300.0), queue.pop(300.0)] == ["p0", None]
-    queue.no_room("p0", b"a", refused_at=300.0, helps=Change.QUOTA, review=300.0)
+    queue.no_room("p0", b"a", refused_at=300.0, helps=Change.QUOTA, review=600.0)
     assert queue.pop(500.0) is None
     assert queue.pop(600.0) is not None
+
+
+def test_a_review_that_is_due_while_the_group_is_tried_waits_for_the_result():
+    queue, news = Queue(), News()
+    for key, rank in (("refused", Rank(0, "", "refused")), ("urgent", Rank(-5, "", "urgent"))):
+        queue.ready(key, rank)
+    assert queue.pop(0.0) == "urgent"
+    assert queue.pop(0.0) == "refused"
+    queue.no_room("refused", b"a", refused_at=0.0, helps=Change.QUOTA, review=300.0)
+    news.add(Change.QUOTA)
+    queue.room_made(299.0, news)
+    queue.ready("urgent", Rank(-5, "", "urgent"))
+    assert [queue.pop(301.0), queue.pop(301.0), queue.pop(301.0)] == ["urgent", "refused", None]
+    queue.no_room("refused", b"a", refused_at=301.0, helps=Change.QUOTA, review=601.0)
+    assert queue.pop(600.0) is None
+    assert queue.pop(601.0) == "refused"
+
+
+def test_the_earliest_review_of_equal_pods_counts():
+    queue = Queue()
+    for key, refused_at, review in (("first", 0.0, 300.0), ("second", None, 5.0), ("third", None, 200.0)):
+        queue.ready(key, Rank(0, "", key))
+        queue.pop(0.0)
+        queue.no_room(key, b"a", refused_at=refused_at, helps=Change.QUOTA, review=review)
+    assert queue.next_timer() == 5.0
+    assert [queue.pop(5.0), queue.pop(5.0)] == ["first", None]
 
 
 # --- the controller ------------------------------------------------------------------------------------------------------
