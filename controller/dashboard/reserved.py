@@ -14,7 +14,7 @@ from controller.views.overview import NO_CARD, CardTable, Reservation, reservati
 def reserved(source: Source) -> tuple[Reservation, ...]:
     """Return the reservations for the pods that the source shows."""
     return reservations(
-        source.inventory, source.pending_pods(), source.claim, source.pods_of, source.gang_key, until=source.held_until
+        source.inventory, source.pending_pods(), source.claim, source.pods_of, source.gang_key, held_for=source.held_for
     )
 
 

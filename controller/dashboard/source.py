@@ -7,7 +7,6 @@ iterates over every claim to show one node.
 
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from datetime import datetime
 from importlib.metadata import version
 from typing import Any, Final, Literal, TypeVar
 
@@ -20,6 +19,7 @@ from controller.reconcile.controller import Controller
 from controller.reconcile.repair import NodeResources
 from controller.reconcile.runtime import DecisionLog, Informers, Mode, SchedulingSettings
 from controller.views.explanation import Explanation
+from controller.views.overview import Held
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
@@ -185,9 +185,9 @@ class Source:
         """Return the state of a gang. It reads all members."""
         return self._informers.gangs.state(key)
 
-    def held_until(self, key: GangKey) -> datetime | None:
-        """Return when a gang gives back what its waiting members hold; None: unknown, or no end is set."""
-        return self._controller.held_until(key)
+    def held_for(self, key: GangKey | str) -> Held | None:
+        """Return what is kept for a gang, or for the pod with a UID; None: nothing, or it is not known here."""
+        return self._controller.held_for(key)
 
     def claims(self) -> Iterable[ResourceClaim]:
         return self._shown(self._informers.claims.store)

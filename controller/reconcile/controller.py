@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
@@ -40,6 +39,7 @@ from controller.reconcile.runtime import (
     watch_name,
 )
 from controller.reconcile.term import Helper, Term
+from controller.views.overview import Held
 from controller.webhook import LegacyConversion
 from hami_dra.api.kinds import Kind
 from hami_dra.api.resource import DeviceTaintRule
@@ -101,9 +101,9 @@ class Controller:
         self._heartbeat = Heartbeat()
         self._term: Term | None = None
 
-    def held_until(self, key: GangKey) -> datetime | None:
-        """Return when a gang gives back what its waiting members hold; None: no end is set, or this is no leader."""
-        return self._term.held_until(key) if self._term is not None else None
+    def held_for(self, key: GangKey | str) -> Held | None:
+        """Return what is kept for a gang, or for the pod with a UID; None: nothing, or this is no leader."""
+        return self._term.held_for(key) if self._term is not None else None
 
     async def run(self) -> None:
         """Run until cancelled. Raises UnsupportedKubernetes, ConfigError, ClusterError at start."""

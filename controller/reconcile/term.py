@@ -7,6 +7,7 @@ be in progress) and lists all claims again.
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack
 from datetime import datetime, timedelta
@@ -45,6 +46,7 @@ from controller.reconcile.repair import (
 )
 from controller.reconcile.runtime import Context, DecisionLog, HeldBack, Informers, Mode, Settings
 from controller.reconcile.scheduling_cycle import Acting, Deciding, SchedulingCycle
+from controller.views.overview import Held
 from controller.webhook import LegacyConversion
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.protocol import ClusterError
@@ -115,10 +117,17 @@ class Term:
         )
         context.metrics.queue = self._scheduling_cycle.gangs
 
-    def held_until(self, key: GangKey) -> datetime | None:
-        """Return when the waiting members of a gang give back what they hold; None: no end is set."""
-        until, clock = self._scheduling_cycle.gangs.held_until(key), self._context.clock
-        return None if until is None else clock.wall() + timedelta(seconds=until - clock.monotonic())
+    def held_for(self, key: GangKey | str) -> Held | None:
+        """Return what is kept for a gang, or for the pod with a UID."""
+        clock = self._context.clock
+
+        def at(moment: float) -> datetime | None:
+            return None if moment == math.inf else clock.wall() + timedelta(seconds=moment - clock.monotonic())
+
+        if self._preemptor is not None and (hold := self._preemptor.hold_of(key)) is not None:
+            return Held("preemption" if hold.slot is None else "reserved", at(hold.began), at(hold.until))
+        until = self._scheduling_cycle.gangs.held_until(key) if isinstance(key, GangKey) else None
+        return Held("gang", None, at(until)) if until is not None else None
 
     async def run(self) -> None:
         """Run until cancelled. Raises an exception group with LeadershipLost if that was noticed first."""

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from controller.cluster.incremental import LruCache
 from controller.decide import AllowedNodes, Decision, Options, SchedulingRequest, Unschedulable
-from controller.gangs import Unit, UnitDecision
+from controller.gangs import GangKey, Unit, UnitDecision
 from controller.preemption import (
     PATIENCE,
     Budgets,
@@ -90,6 +90,10 @@ class Preemptor:
     def stop(self) -> None:
         """End the term: nothing is held any more."""
         self._holds.stop()
+
+    def hold_of(self, key: GangKey | str) -> Hold | None:
+        """Return the place that is held for a gang, or for the pod with a UID."""
+        return self._holds.of(key)
 
     # --- for the scheduling cycle -----------------------------------------------------------------
 

@@ -182,13 +182,17 @@ class Informers:
             claim=claim_keys, template=_template_keys, node=_node_names, volume_claim=volume_claim_keys
         )
         self._cluster = cluster
-        claim_store: Store[ResourceClaim] = Store(device=allocated_devices)
         self.pods: Informer[Pod] = Informer(cluster, kinds.POD, clock, pod_store, count=count)
         self.nodes: Informer[Node] = Informer(cluster, kinds.NODE, clock, count=count)
         self.namespaces: Informer[Namespace] = Informer(cluster, kinds.NAMESPACE, clock, count=count)
         self.quotas: Informer[ResourceQuota] = Informer(cluster, kinds.RESOURCE_QUOTA, clock, count=count)
         self.claims: Informer[ResourceClaim] = Informer(
-            cluster, kinds.RESOURCE_CLAIM, clock, claim_store, count=count, on_rewound=self._list_again
+            cluster,
+            kinds.RESOURCE_CLAIM,
+            clock,
+            Store(device=allocated_devices),
+            count=count,
+            on_rewound=self._list_again,
         )
         self.templates: Informer[ResourceClaimTemplate] = Informer(
             cluster, kinds.RESOURCE_CLAIM_TEMPLATE, clock, count=count
@@ -208,6 +212,7 @@ class Informers:
         for name, informer in self.storage.items():
             informer.subscribe(partial(inventory.volumes.changed, name))
         self.gangs = Gangs(gang_sources)
+        self.tenants = Tenants(self.gangs, self.claim)
         self.pod_groups: dict[str, Informer[Any]] = {
             kind.api_version: self._pod_groups_of(cluster, kind, clock, count)
             for kind in kinds.POD_GROUPS
@@ -220,10 +225,8 @@ class Informers:
         self.slices.subscribe(inventory.slice_changed)
         self.quotas.subscribe(inventory.quota_changed)
         self.claims.subscribe(inventory.claim_changed)
-        self.pods.subscribe(inventory.pod_changed)
-        self.pods.subscribe(self.gangs.pod_changed)
-        self.tenants = Tenants(self.gangs, self.claim)
-        self.pods.subscribe(self.tenants.pod_changed)
+        for pod_changed in (inventory.pod_changed, self.gangs.pod_changed, self.tenants.pod_changed):
+            self.pods.subscribe(pod_changed)
         self.claims.subscribe(partial(_claim_changed, self.tenants))
         self.budgets = self._read_budgets(cluster, clock, count) if preempts else None
         if self.taint_rules is not None:

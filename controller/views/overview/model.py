@@ -144,13 +144,16 @@ class Vanished(View, frozen=True, kw_only=True):
 class Reservation(View, frozen=True, kw_only=True):
     """Devices that are kept for a pod that does not run yet: for whom, what, since and until when."""
 
-    kind: Literal["gang"]
-    """`gang`: other members of the pod's gang do not have theirs yet, or it is being written."""
+    kind: Literal["gang", "preemption", "reserved"]
+    """`gang`: other members of the pod's gang do not have theirs yet, or it is being written.
+    `preemption`: pods that are evicted for it, or terminate, still have them. `reserved`: it has waited
+    for long, and pods that have them end some time.
+    """
     namespace: str
     name: str
-    """Of the gang, as in `namespace`."""
+    """Of the gang, as in `namespace`, or of the pod."""
     holder: str
-    """As messages name it: `PodGroup team/train`."""
+    """As messages name it: `PodGroup team/train`, `pod team/one`."""
     pod: str
     """`namespace/name`"""
     node: str

@@ -2,13 +2,14 @@
 runs on it.
 
 Used by `read` and the dashboard. In: an inventory, pods, claims, gangs. Out: `Reservation`s. Pure.
-Today the waiting members of gangs have them: their devices are assumed or allocated while the gang
-is committed, or kept for those of its members that miss (`--gang-hold`). Preemption and moves are
-to be further values of `kind`, and are then shown wherever these are.
+The waiting members of gangs have them: their devices are assumed or allocated while the gang is
+committed, or kept for those of its members that miss (`--gang-hold`). So has a pod or gang for which a
+place is held (`reconcile.preemption`): only the leader knows these.
 """
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from typing import Literal, NamedTuple
 
 from controller.cluster.pods.gang_key import GangKey
 from controller.inventory import DeviceId, Inventory
@@ -19,8 +20,20 @@ from hami_dra.api.podstate import is_bound, is_pending, is_probe
 from hami_dra.api.resource import ResourceClaim
 
 
-def never(_key: GangKey) -> datetime | None:
-    """Return None: it is not known when a gang gives its devices back."""
+class Held(NamedTuple):
+    """What the leader knows of what is kept for a gang, or for the pod with a UID."""
+
+    kind: Literal["gang", "preemption", "reserved"]
+    since: datetime | None
+    until: datetime | None
+    """When it is given back at the latest."""
+
+
+HeldFor = Callable[[GangKey | str], Held | None]
+
+
+def unknown(_key: GangKey | str) -> Held | None:
+    """Return None: it is not known what the leader holds."""
     return None
 
 
@@ -31,19 +44,20 @@ def reservations(
     pods_of: Callable[[str], Iterable[Pod]],
     gang_of: Callable[[Pod], GangKey | None],
     *,
-    until: Callable[[GangKey], datetime | None] = never,
+    held_for: HeldFor = unknown,
 ) -> tuple[Reservation, ...]:
     """Return what is kept for the pods that wait, by gang and pod.
 
     `pods`: at least those that wait for a node. `claim_of`, `pods_of`: the claim with a key, the
-    pods that refer to it. `until`: when a gang gives back what it holds.
+    pods that refer to it.
     """
     found = []
     for pod in pods:
         if not is_pending(pod) or not pod.spec.resource_claims or is_probe(pod):
             continue
         gang = gang_of(pod)
-        if gang is None:
+        kept = held_for(gang or pod.metadata.uid)
+        if gang is None and kept is None:
             continue
         held = [
             claim
@@ -53,19 +67,18 @@ def reservations(
         devices = [holding.device for claim in held for holding in inventory.usage.counted(claim.metadata.uid)]
         if not devices:
             continue
-        ends = until(gang)
         times = [claim.status.allocation.allocation_timestamp or "" for claim in held if claim.status.allocation]
         found.append(
             Reservation(
-                kind="gang",
-                namespace=gang.namespace,
-                name=gang.name,
-                holder=str(gang),
+                kind=kept.kind if kept is not None else "gang",
+                namespace=pod.metadata.namespace if gang is None else gang.namespace,
+                name=pod.metadata.name if gang is None else gang.name,
+                holder=f"pod {pod.key}" if gang is None else str(gang),
                 pod=pod.key,
                 node=inventory.assumed_node(pod.metadata.uid) or node_of(inventory, devices),
                 devices=tuple(map(str, devices)),
-                since=min(filter(None, times), default=""),
-                until=ends.isoformat(timespec="seconds") if ends is not None else "",
+                since=min(filter(None, times), default=_written(kept.since if kept is not None else None)),
+                until=_written(kept.until if kept is not None else None),
             )
         )
     found.sort(key=lambda each: (each.holder, each.pod))
@@ -79,3 +92,7 @@ def node_of(inventory: Inventory, devices: Iterable[DeviceId]) -> str:
         if row >= 0 and (node := int(inventory.devices.node[row])) >= 0:
             return inventory.nodes.names[node]
     return ""
+
+
+def _written(moment: datetime | None) -> str:
+    return moment.isoformat(timespec="seconds") if moment is not None else ""

@@ -100,7 +100,7 @@ class Empty:
     def pod(self, _key):
         return None
 
-    claim = gang_key = held_until = pod
+    claim = gang_key = held_for = pod
 
     def pods_of(self, _claim):
         return []

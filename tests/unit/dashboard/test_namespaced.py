@@ -91,7 +91,7 @@ class Both:
     def problems(self):
         return ()
 
-    def held_until(self, key):
+    def held_for(self, key):
         return None
 
     def pod(self, key):

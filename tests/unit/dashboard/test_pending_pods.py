@@ -55,7 +55,7 @@ class Source:
     def pods_of(self, _key):
         return []
 
-    def held_until(self, _key):
+    def held_for(self, _key):
         return None
 
     def unconverted(self, pod):

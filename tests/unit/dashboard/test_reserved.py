@@ -12,6 +12,7 @@ from controller.dashboard.history import History
 from controller.dashboard.pages import site
 from controller.dashboard.readings import Readings
 from controller.gangs import GangKey, GangState
+from controller.views.overview import Held
 from tests.cards import card, pod, slice_of
 from tests.unit.dashboard.test_access import Empty
 from tests.unit.insight.test_overview import cluster, holding, share
@@ -62,8 +63,8 @@ class Gang(Empty):
     def gang(self, key):
         return GangState(key, 3, tuple(self.all), 1, 0)
 
-    def held_until(self, _key):
-        return datetime(2026, 11, 21, 8, 2, tzinfo=UTC)
+    def held_for(self, _key):
+        return Held("gang", None, datetime(2026, 11, 21, 8, 2, tzinfo=UTC))
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ def test_the_table_of_pods_says_held(shown):
 
 
 def test_the_overview_counts_them(shown):
-    assert "1 held for a gang" in shown("/")
+    assert "1 held for pods that wait" in shown("/")
 
 
 def test_the_table_of_gangs_says_what_each_needs_has_and_holds(shown):

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.gangs import gang_of
-from controller.views.overview.reservations import reservations
+from controller.views.overview.reservations import Held, reservations
 from hami_dra.api import names
 from tests.cards import card, slice_of
 from tests.cards import pod as manifest
@@ -45,7 +45,7 @@ def kept(inventory, pods, claims, **options):
 def test_a_member_that_waits_holds_what_its_claim_was_allocated(held):
     inventory = cluster(slice_of("n1", [card(0)]), claims=[held])
     until = datetime(2026, 11, 21, 8, 2, tzinfo=UTC)
-    (found,) = kept(inventory, [member("m0", "a")], [held], until=lambda _: until)
+    (found,) = kept(inventory, [member("m0", "a")], [held], held_for=lambda _: Held("gang", None, until))
     assert (found.kind, found.holder, found.pod) == ("gang", "gang default/train", "default/m0")
     assert (found.node, found.devices) == ("n1", (DEVICE,))
     assert (found.since, found.until) == ("2026-11-21T08:00:00Z", "2026-11-21T08:02:00+00:00")
@@ -68,3 +68,19 @@ def test_what_runs_or_is_in_no_gang_is_no_reservation(held):
     assert kept(inventory, [member("alone", "a", labels={})], [held]) == ()
     # a claim that a running member shares
     assert kept(inventory, [member("m0", "a", node="n1"), member("m1", "a")], [held]) == ()
+
+
+@pytest.mark.parametrize("kind", ["preemption", "reserved"])
+def test_a_place_that_is_held_for_a_pod_is_shown_by_the_leader_only(held, kind):
+    bare = replace(held, status=replace(held.status, allocation=None))
+    inventory = cluster(slice_of("n1", [card(0)]), claims=[bare])
+    pod = member("m0", "a", labels={})
+    inventory.assume("a", held.status.allocation)
+    inventory.assume_pod(pod, "n1")
+    assert kept(inventory, [pod], [bare]) == ()
+    times = [datetime(2026, 11, 21, 8, minute, tzinfo=UTC) for minute in (1, 2)]
+    places = {"uid-m0": Held(kind, *times)}
+    (found,) = kept(inventory, [pod], [bare], held_for=places.get)
+    assert (found.kind, found.holder, found.pod, found.name) == (kind, "pod default/m0", "default/m0", "m0")
+    assert (found.node, found.devices) == ("n1", (DEVICE,))
+    assert (found.since, found.until) == ("2026-11-21T08:01:00+00:00", "2026-11-21T08:02:00+00:00")

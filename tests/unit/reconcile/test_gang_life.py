@@ -417,13 +417,13 @@ async def test_a_member_is_refused_while_others_run(harness):
         await harness.patch_node(name, {"spec": {"unschedulable": False}})
     await refuse(harness, "m3")
     await until_holding(harness, "m0", "m1", "m2", seconds=40)
-    until = harness.controller.held_until(GangKey("labels", SPACE, "train"))
-    assert 0 < (until - harness.clock.wall()).total_seconds() <= 60
+    held = harness.controller.held_for(GangKey("labels", SPACE, "train"))
+    assert 0 < (held.until - harness.clock.wall()).total_seconds() <= 60
     await harness.sleep(50)
     assert await holders(harness) == {"m0", "m1", "m2"}
     await until_holding(harness, "m0", "m1", seconds=40)
     assert any("2 of 4 members" in note for note in await notes(harness, "GangIncomplete"))
-    assert harness.controller.held_until(GangKey("labels", SPACE, "train")) is None
+    assert harness.controller.held_for(GangKey("labels", SPACE, "train")) is None
     await harness.add_node("n9")
     await until_holding(harness, *FOUR)
     await bind(harness, "m2", "m3")
