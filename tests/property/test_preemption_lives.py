@@ -51,6 +51,8 @@ class Preempting(Life):
         """UID of a victim → all that go with it, and the evictor that asked for its eviction."""
         self.refused = set()
         """UIDs of victims whose eviction was refused."""
+        self.nominators = {}
+        """UID of a pod that waits for its place → the evictor that nominated it."""
         self.considered = {}
         """Unit → what was asked about it last."""
 
@@ -184,9 +186,8 @@ class Preempting(Life):
         now = self.harness.clock.wall().timestamp()
         if victim.metadata.uid not in self.evicted:
             self.evicted[victim.metadata.uid] = together, evictor
-        lowest = min(map(priority, hold.pods))
-        if not priority(victim) < lowest:
-            self.problems.append(f"{victim.key} of priority {priority(victim)} is evicted for priority {lowest}")
+        if not priority(victim) < hold.priority:
+            self.problems.append(f"{victim.key} of priority {priority(victim)} is evicted for priority {hold.priority}")
         if victim.metadata.annotations.get(names.PREEMPTIBLE) == "false":
             self.problems.append(f"{victim.key} is evicted although it is not preemptible")
         least = seconds_of(victim.metadata.annotations.get(names.MIN_RUNTIME, "0s"))
@@ -212,7 +213,7 @@ class Preempting(Life):
         preemptor = self.harness.controller._term._preemptor
         self.problems += [f"a place is still held for {hold.pods[0].key}" for hold in preemptor._holds]
         self.problems += self.halves(preemptor.evictor)
-        self.problems += self.nominated()
+        self.problems += self.nominated(preemptor.evictor)
         self.problems += self.missed(preemptor)
         await super().judge()
 
@@ -227,17 +228,14 @@ class Preempting(Life):
                 found.append(f"{left} are left of what was evicted as a whole")
         return found
 
-    def nominated(self):
-        held = {
-            user.uid
-            for claim in self.all(kinds.RESOURCE_CLAIM)
-            if claim.status.allocation
-            for user in claim.status.reserved_for
-        }
+    def nominated(self, evictor):
+        """Pods that this evictor nominated and that have no place any more."""
         return [
             f"{found.key} is nominated for {found.status.nominated_node_name} and has no place"
             for found in self.all(kinds.POD)
-            if is_pending(found) and found.status.nominated_node_name and found.metadata.uid not in held
+            if is_pending(found)
+            and found.status.nominated_node_name
+            and self.nominators.get(found.metadata.uid) is evictor
         ]
 
     def missed(self, preemptor):
@@ -287,7 +285,17 @@ def preempting_life(seed, steps):
             super().__init__(harness, seed)
             lives.append(self)
 
-    evict, spare, give_up, consider = Evictor._evict, Evictor._spare, Preemptor._give_up, Preemptor.consider
+    evict, spare, nominate = Evictor._evict, Evictor._spare, Evictor._nominate
+    give_up, consider, placed = Preemptor._give_up, Preemptor.consider, Preemptor.placed
+
+    async def watched_nominate(evictor, found, node):
+        lives[0].nominators[found.metadata.uid] = evictor
+        await nominate(evictor, found, node)
+
+    def watched_placed(preemptor, unit):
+        for request in unit.ready:  # it is nominated by its commit from now on
+            lives[0].nominators.pop(request.pod.metadata.uid, None)
+        placed(preemptor, unit)
 
     async def watched_evict(evictor, hold, victim, together):
         lives[0].asks(evictor, hold, victim, together)
@@ -309,6 +317,8 @@ def preempting_life(seed, steps):
     with (
         patch.object(Evictor, "_evict", watched_evict),
         patch.object(Evictor, "_spare", watched_spare),
+        patch.object(Evictor, "_nominate", watched_nominate),
+        patch.object(Preemptor, "placed", watched_placed),
         patch.object(Preemptor, "_give_up", watched_give_up),
         patch.object(Preemptor, "consider", watched_consider),
     ):
