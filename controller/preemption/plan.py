@@ -30,7 +30,7 @@ class PreemptionPlan(Struct, frozen=True):
     victims: tuple[Pod, ...] = ()
     """To be evicted, the most important one first; none: it fits as soon as `releasing` are gone."""
     releasing: tuple[Pod, ...] = ()
-    """Pods on the chosen nodes that terminate already."""
+    """Pods that terminate already: those on the chosen nodes, or all if one elsewhere is in the way."""
     together: tuple[tuple[Pod, ...], ...] = ()
     """The victims, by what goes as a whole or not at all: a pod, the pods of a claim, a gang."""
     violations: int = 0

@@ -112,23 +112,49 @@ class Search:
         )
 
     def plan(self) -> PreemptionPlan | NoPlan:
+        releasing = self.releasing
+        plan = self._once_gone(releasing)
+        if isinstance(plan, NoPlan):
+            return plan
+        near = tuple([pod for pod in releasing if pod.spec.node_name in plan.nodes])
+        if len(near) < len(releasing) and self._fits(plan, near):
+            return replace(plan, releasing=near)
+        return replace(plan, releasing=tuple(releasing))
+
+    @property
+    def releasing(self) -> list[Pod]:
+        """The pods that leave whatever is decided."""
+        known = {pod.metadata.uid: pod for pod in self._tenants.releasing(self._rules.now)}
+        return [*(known | self._condemned).values()]
+
+    def remove(self, trial: Trial, pods: Collection[Pod]) -> set[str]:
+        """Let the pods not count on the trial. Returns the UIDs of the claims that are free then."""
+        freed = {*self._tenants.freed_by(pods), *self._left_claims}
+        trial.remove_all([pod.metadata.uid for pod in pods], freed)
+        return freed
+
+    def _once_gone(self, releasing: Sequence[Pod]) -> PreemptionPlan | NoPlan:
+        """Return the plan as if these pods were gone."""
         with self._inventory.trial() as trial:
-            releasing, freed = self.remove_leaving(trial)
+            freed = self.remove(trial, releasing)
             if (freed or releasing) and (decision := self.decide()) is not None:
-                return self._answer(decision, (), releasing)
+                return self._answer(decision, ())
             if any(request.pod.spec.preemption_policy == "Never" for request in self._unit.members):
                 return NoPlan("its preemptionPolicy is Never")
-            return self._with_victims(releasing)
+            return self._with_victims()
 
-    def remove_leaving(self, trial: Trial) -> tuple[list[Pod], set[str]]:
-        """Let what leaves already not count on the trial. Returns the pods, and the UIDs of the claims that are free then."""
-        known = {pod.metadata.uid: pod for pod in self._tenants.releasing(self._rules.now)}
-        releasing = [*(known | self._condemned).values()]
-        freed = {*self._tenants.freed_by(releasing), *self._left_claims}
-        trial.remove_all([pod.metadata.uid for pod in releasing], freed)
-        return releasing, freed
+    def _fits(self, plan: PreemptionPlan, releasing: Iterable[Pod]) -> bool:
+        """Return whether the plan needs no other pods to be gone: one on another node may keep the unit
+        away by its affinity.
+        """
+        mask = np.zeros(self._inventory.nodes.size, dtype=np.bool_)
+        mask[[self._inventory.nodes.index_of(name) for name in plan.nodes]] = True
+        self._within = AllowedNodes(mask)
+        with self._inventory.trial() as trial:
+            self.remove(trial, [*plan.victims, *releasing])
+            return self.decide() is not None
 
-    def _with_victims(self, releasing: Sequence[Pod]) -> PreemptionPlan | NoPlan:
+    def _with_victims(self) -> PreemptionPlan | NoPlan:
         """Return the best plan of the places with the cheapest victims."""
         best: tuple[Rank, tuple[float, ...], Found] | None = None
         is_cut = False
@@ -150,7 +176,7 @@ class Search:
                 f"no node fits even without the pods of lower priority than {self._priority}", is_cut, self._until
             )
         rank, _, found = best
-        plan = self._answer(found.answer, found.victims, releasing)
+        plan = self._answer(found.answer, found.victims)
         together = tuple([block.pods for block in found.blocks])
         return replace(plan, together=together, violations=rank.violations, groups_broken=rank.broken, is_cut=is_cut)
 
@@ -295,10 +321,8 @@ class Search:
         members = {request.pod.key: request for request in self._unit.members}
         return tuple((members[request.pod.key], each) for request, each in decision.placed)
 
-    def _answer(self, decision: UnitDecision, victims: tuple[Pod, ...], releasing: Iterable[Pod]) -> PreemptionPlan:
-        placed = self.of_unit(decision)
-        chosen = {each.node for _, each in placed}
-        return PreemptionPlan(placed, victims, tuple(pod for pod in releasing if pod.spec.node_name in chosen))
+    def _answer(self, decision: UnitDecision, victims: tuple[Pod, ...]) -> PreemptionPlan:
+        return PreemptionPlan(self.of_unit(decision), victims)
 
 
 def _number_asked(claim: ResourceClaim) -> int:

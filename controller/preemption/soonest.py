@@ -67,7 +67,7 @@ class _Soonest(Search):
     def vacancy(self) -> Vacancy | None:
         best: tuple[_Wait, UnitDecision, Sequence[Block]] | None = None
         with self._inventory.trial() as trial:
-            self.remove_leaving(trial)
+            self.remove(trial, self.releasing)
             try:
                 for home in self._homes():
                     if best is not None and best[0] <= home.least:

@@ -157,8 +157,8 @@ NODE_DECLARED_FEATURES: Final = _of_node(
 
 NODE_REFUSED: Final = _of_node(
     "NodeRefusedByScheduler",
-    "kube-scheduler refused {} a moment ago",
-    "kube-scheduler 刚刚拒绝了该节点",
+    "{} {are} not tried for a while",
+    "暂时不再尝试该节点",
     Change.REFUSAL_ENDED,
 )
 NODE_OUTSIDE_DOMAIN: Final = _of_node(

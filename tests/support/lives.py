@@ -73,6 +73,7 @@ RESTART = 60.0
 _TURNS_AT_ONCE = 200_000
 """Turns of the event loop without a step of the clock, and in one second of it."""
 _EVALUATIONS = 60_000
+_WRITES = frozenset({"patch", "create", "delete", "evict"})
 
 
 class Endless(BaseException):
@@ -109,20 +110,21 @@ class Trouble:
         target = getattr(self._inner, name)
         if name == "watch":
             return self._watch
-        if name not in ("patch", "create", "delete", "get", "list"):
+        if name not in ("patch", "create", "delete", "evict", "get", "list"):
             return target
 
-        async def call(kind, *arguments, **options):
+        async def call(*arguments, **options):
+            kind = kinds.POD if name == "evict" else arguments[0]
             if kind.name in ("Event", "Lease"):
-                return await target(kind, *arguments, **options)
+                return await target(*arguments, **options)
             await self._take_time()
             error, applied = self._problem(name, kind)
             if error is None:
-                result = await target(kind, *arguments, **options)
+                result = await target(*arguments, **options)
                 await self._take_time()
                 return result
-            if applied and name in ("patch", "create", "delete"):
-                await target(kind, *arguments, **options)
+            if applied and name in _WRITES:
+                await target(*arguments, **options)
             await self._take_time()
             raise error
 
@@ -138,7 +140,7 @@ class Trouble:
             matches, after, seconds, applied, since = outage
             if not matches(verb, kind):
                 continue
-            if since is None and verb in ("patch", "create", "delete"):
+            if since is None and verb in _WRITES:
                 outage[1] = after - 1
                 if after <= 1:
                     outage[4] = since = now
@@ -161,6 +163,9 @@ class Trouble:
 class Life(Themes):
     """What happens, one step after the other."""
 
+    themes_of_all = THEMES
+    settings = SETTINGS
+
     def __init__(self, harness, seed):
         self.harness = harness
         self.cluster = harness.cluster
@@ -178,7 +183,9 @@ class Life(Themes):
         self.story = []
         self.elects = self.random.random() < 0.3
         self.calm = self.random.random() < 0.2
-        self.themes = self.random.sample(THEMES, self.random.choice([0, 1, 1, 2, 2]))
+        self.themes = self.random.sample(
+            self.themes_of_all, min(self.random.choice([0, 1, 1, 2, 2]), len(self.themes_of_all))
+        )
         self.story.append(" ".join(["themes:", *self.themes]))
 
     async def run(self, steps):
@@ -188,15 +195,7 @@ class Life(Themes):
         self.cluster.hooks.append(self.watch)
         self.start_controller()
         await harness.sleep(8 if self.elects else 0.5)
-        steps_of = [
-            (self.add_gang, 14), (self.add_single, 12), (self.add_shared, 5), (self.delete_pod, 10), (self.make_again, 7),
-            (self.finish, 3), (self.relabel_pod, 8), (self.resize_pod, 4), (self.cordon, 3), (self.taint, 2), (self.relabel_node, 2),
-            (self.resize_node, 2), (self.node_goes, 3), (self.slice_changes, 3), (self.delete_claim, 3), (self.lose_fence, 2),
-            (self.change_group, 3), (self.fault, 9), (self.outage, 9), (self.slow_answers, 2), (self.lag, 3), (self.close_watches, 3),
-            (self.kill, 4), *self.themed_steps(),
-        ]  # fmt: skip
-        trouble = {self.fault, self.outage, self.slow_answers, self.lag, self.close_watches, self.kill, self.lose_fence}
-        chosen = [each for each in steps_of if not (self.calm and each[0] in trouble)]
+        chosen = [each for each in self.steps() if not (self.calm and each[0] in self.trouble_steps())]
         for _ in range(steps):
             step = self.random.choices([step for step, _ in chosen], [weight for _, weight in chosen])[0]
             self.story.append(f"{harness.clock.monotonic():.2f} {step.__name__}")
@@ -210,10 +209,24 @@ class Life(Themes):
         await self.come_to_rest()
         await self.judge()
 
+    def steps(self):
+        """What may happen, and how often in proportion."""
+        return [
+            (self.add_gang, 14), (self.add_single, 12), (self.add_shared, 5), (self.delete_pod, 10), (self.make_again, 7),
+            (self.finish, 3), (self.relabel_pod, 8), (self.resize_pod, 4), (self.cordon, 3), (self.taint, 2), (self.relabel_node, 2),
+            (self.resize_node, 2), (self.node_goes, 3), (self.slice_changes, 3), (self.delete_claim, 3), (self.lose_fence, 2),
+            (self.change_group, 3), (self.fault, 9), (self.outage, 9), (self.slow_answers, 2), (self.lag, 3), (self.close_watches, 3),
+            (self.kill, 4), *self.themed_steps(),
+        ]  # fmt: skip
+
+    def trouble_steps(self):
+        """Those that a calm life has not."""
+        return {self.fault, self.outage, self.slow_answers, self.lag, self.close_watches, self.kill, self.lose_fence}
+
     def start_controller(self):
         self.trouble = Trouble(self.cluster, self.random)
         self.mortal = Mortal(self.trouble, 0, before=False)
-        self.task = self.harness.start(through=self.mortal, leader_election=self.elects, **SETTINGS)
+        self.task = self.harness.start(through=self.mortal, leader_election=self.elects, **self.settings)
 
     # --- pods and what they ask for -------------------------------------------------------------------------------------
 
@@ -748,8 +761,8 @@ class _Circles:
             raise Endless(why)
 
 
-def live(seed, steps=30):
-    """Play the life of this seed. Raises AssertionError with what is wrong in the end, or Endless."""
+def live(seed, steps=30, life=Life, **options):
+    """Play the life of this seed. `options`: of `play`. Raises AssertionError with what is wrong in the end, or Endless."""
     random.seed(seed)  # the jitter of back-offs
     lives, circles, unfit = [], _Circles(), scheduler.unfit
 
@@ -757,7 +770,7 @@ def live(seed, steps=30):
         return unfit(pod, wanted, node, used) or lives[0].volume_problem(pod, node.metadata.name)
 
     async def story(harness):
-        lives.append(Life(harness, seed))
+        lives.append(life(harness, seed))
         await lives[0].run(steps)
 
     try:
@@ -768,7 +781,7 @@ def live(seed, steps=30):
             patch.object(virtual_time._Jumping, "select", lambda *arguments: circles.select(*arguments)),  # noqa: PLW0108
             patch.object(SchedulingCycle, "_evaluate_guarded", lambda *arguments: circles.evaluate(*arguments)),  # noqa: PLW0108
         ):
-            play(story, nodes=0, controller=False)
+            play(story, nodes=0, controller=False, **options)
     except BaseException as error:
         error.add_note("\n".join(["", *lives[0].story]))
         raise

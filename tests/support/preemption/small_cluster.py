@@ -26,12 +26,27 @@ class World:
         self.budgets = []
         self.pods = {}
 
-    def run(self, name, node, cards, *, priority=0, since=600, claims=None, memory="16Gi", cores="100", **metadata):
+    def run(
+        self,
+        name,
+        node,
+        cards,
+        *,
+        priority=0,
+        since=600,
+        claims=None,
+        memory="16Gi",
+        cores="100",
+        affinity=None,
+        **metadata,
+    ):
         """Run a pod that holds these cards of a node; `claims`: claims that were made before, in their place."""
         keys = [self.hold(f"{name}-gpus", node, cards, memory, cores)] if claims is None else claims
         spec = {"nodeName": node, "priority": priority, "resourceClaims": []}
         for number, key in enumerate(keys):
             spec["resourceClaims"].append({"name": f"c{number}", "resourceClaimName": key.split("/")[1]})
+        if affinity is not None:
+            spec["affinity"] = affinity
         status = {"phase": "Running", "startTime": moment(since), "conditions": [{"type": "Ready", "status": "True"}]}
         raw = msgspec.to_builtins(pod(name, **spec))
         raw["metadata"] |= metadata

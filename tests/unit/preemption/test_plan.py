@@ -103,6 +103,22 @@ def test_a_pod_that_terminates_is_waited_for_before_anybody_goes():
     assert (victims(plan), plan.nodes, [each.metadata.name for each in plan.releasing]) == ([], ("n00",), ["leaving"])
 
 
+def test_a_pod_that_terminates_on_another_node_is_waited_for_where_it_is_in_the_way():
+    world = World(nodes=3, cards=1, labels=lambda number: {HOST: f"h{number}", RACK: f"r{number // 2}"})
+    gone = "2023-11-14T22:13:20Z"
+    term = {"topologyKey": RACK, "labelSelector": {"matchLabels": {"app": "web"}}}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    world.run("shy", "n00", [0], affinity=apart, deletionTimestamp=gone)
+    world.run("near", "n01", [0], deletionTimestamp=gone)
+    world.run("elsewhere", "n02", [0], deletionTimestamp=gone)
+    spec = {"priority": 100, "labels": {"app": "web"}, "nodeSelector": {HOST: "h1"}}
+    plan = world.plan(member("urgent", memory="16Gi", spec=spec))
+    assert "shy" in {each.metadata.name for each in plan.releasing}
+    spec["labels"] = {"app": "db"}
+    plan = world.plan(member("urgent", memory="16Gi", spec=spec))
+    assert [each.metadata.name for each in plan.releasing] == ["near"]
+
+
 def test_a_pod_that_should_be_gone_for_a_minute_is_not_waited_for():
     world = World(nodes=2, cards=1)
     world.run("stuck", "n00", [0], **leaving(61))

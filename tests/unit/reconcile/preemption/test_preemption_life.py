@@ -459,6 +459,19 @@ def test_nobody_is_evicted_on_a_node_that_was_just_given_up():
     play(story, node_options={"cards": 2})
 
 
+def test_a_node_whose_victim_did_not_end_is_not_said_to_be_refused_by_kube_scheduler():
+    async def story(harness):
+        await fill(harness, "stuck")
+        await never_end(harness, "stuck")
+        await add(harness, "high", 1000)
+        await harness.sleep(100)
+        notes = [event["note"] for event in await harness.events() if event["regarding"].get("name") == "high"]
+        assert any("on n0: it is not tried for a while: 1 pod did not end" in note for note in notes), notes
+        assert not any("kube-scheduler" in note for note in notes)
+
+    play(story)
+
+
 def test_a_victim_that_another_preemptor_does_not_evict_any_more_is_evicted():
     """Both fit on the card of one victim; the first of them is deleted while its eviction is tried again."""
 
