@@ -28,7 +28,7 @@ from controller.allocation.use_lists import refused_by_lists
 from controller.cluster.incremental.derived_column import LogReader
 from controller.cluster.incremental.growth import grown
 from controller.inventory.columns import NOWHERE
-from controller.inventory.device_states import DeviceStates
+from controller.inventory.device_states import DeviceStates, Looks
 from controller.inventory.inventory import Inventory
 from controller.inventory.selector_budget import OverBudget
 from hami_dra.api import names
@@ -39,7 +39,7 @@ from hami_dra.vendors.preference_keys import NO_PREFERENCES, RequestPreferences
 from hami_dra.vendors.protocol import CardRequest
 from hami_dra.vendors.registry import VENDORS
 
-_FEW: Final = 128
+_FEW: Final = 512
 """Up to this many changed rows, update the counts individually."""
 _STATES_KEPT: Final = 1 << 11
 """States of cards cached per shape of request: the code of a card is valid for the next one in the same state."""
@@ -183,29 +183,28 @@ class RequestColumns:
         if republished is None or republished.size:
             again = np.arange(devices.size) if republished is None else republished
             self._published[again] = self._judge_published(again)
-            self.codes[:], self.fitting[:], self.network_attached, changed = NOT_OF_CLASS, 0, 0, None
+            changed = None
         self._states.refresh()
-        if changed is None:
-            self._many(np.arange(devices.size), *self._states.alike(self._published[: devices.size]))
-        elif len(few := {*changed}) <= _FEW:
-            self._some(few)
+        if changed is None or len(few := {*changed}) > _FEW:
+            self._all(devices.size)
         else:
-            rows = np.array([*few], dtype=np.intp)
-            self._many(rows, *self._states.alike_among(rows, self._published[rows]))
+            self._some(few)
         self._usage.done()
         self._structure.done()
 
-    def _many(self, rows: Positions, different: Positions, places: Positions) -> None:
-        """Update some rows. `different`: those to judge; `places`: for each of `rows`, which of them it is like."""
-        few = len(different) <= _FEW
-        judged = np.array(self._codes(different.tolist()), dtype=np.uint8) if few else self._judge(different)
-        before, after = self.codes[rows] == 0, judged[places] == 0
-        self.codes[rows] = judged[places]
-        owners, size = self._inventory.devices.node[rows], self._inventory.nodes.size
-        for changed, sign in ((after & ~before, 1), (before & ~after, -1)):
-            nodes = owners[changed]
-            self.fitting[:size] += sign * np.bincount(nodes[nodes >= 0], minlength=size)
-            self.network_attached += sign * int((nodes == NOWHERE).sum())
+    def _all(self, size: int) -> None:
+        """Update all rows: of the devices that look alike one is judged."""
+        looks = self._states.looks(self._published[:size])
+        few = len(looks.rows) <= _FEW
+        judged = np.array(self._codes(looks.rows.tolist()), dtype=np.uint8) if few else self._judge(looks.rows)
+        self.codes[:size] = judged[looks.places]
+        self.fitting[: self._inventory.nodes.size] = looks.by_node((judged == 0).astype(np.int64))
+        self.network_attached = int(looks.nowhere[judged == 0].sum())
+
+    def looks(self) -> Looks:
+        """Return the devices by looks: those of equal looks have one code, and the request takes the same of them."""
+        self._states.refresh()
+        return self._states.looks(self._published[: self._inventory.devices.size])
 
     def _some(self, rows: AbstractSet[int]) -> None:
         """Update some rows, of devices that are the same as before."""

@@ -22,7 +22,6 @@ from controller.decide.pre_score import arranging_of, estimate_nodes
 from controller.decide.problems import inputs_of, requested_devices_of
 from controller.decide.scheduling_request import Options, SchedulingRequest
 from controller.gangs.member_relations import MemberRelations
-from controller.inventory.device_states import DeviceStates
 from controller.inventory.inventory import Inventory
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 from hami_dra.vendors.protocol import CardRequest
@@ -190,16 +189,16 @@ def _room(inventory: Inventory, view: ResolvedRequest, column: RequestColumns, *
     codes = column.idle().codes if idle else column.codes[: devices.size]
     if view.admin_access or (column.idle().anywhere if idle else column.network_attached):
         return np.full(size, MOST, dtype=np.int64)
-    rows = np.flatnonzero(codes == 0)
+    looks = column.looks()
+    fits = codes[looks.rows] == 0
+    rows = looks.rows[fits]
     if view.all_devices:
         shared = devices.shared[rows] & view.features.consumable_capacity
         return np.full(size, MOST if shared.any() else 1, dtype=np.int64)
-    states = inventory.derived(DeviceStates, DeviceStates)
-    states.refresh()
-    some, places = states.alike_among(rows)
-    divisible = np.full(len(some), view.features.consumable_capacity)
-    times = _times_taken(inventory, some, column.ask(some), divisible, idle=idle)
-    return _on_nodes(inventory, rows, times[places]) // view.count
+    times = np.zeros(len(fits), dtype=np.int64)
+    divisible = np.full(len(rows), view.features.consumable_capacity)
+    times[fits] = _times_taken(inventory, rows, column.ask(rows), divisible, idle=idle)
+    return np.minimum(looks.by_node(times), MOST) // view.count
 
 
 def _on_nodes(inventory: Inventory, rows: Positions, times: Ints) -> Ints:

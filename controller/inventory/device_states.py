@@ -9,12 +9,47 @@ import numpy as np
 
 from controller.cluster.incremental.derived_column import DerivedColumns
 from controller.cluster.incremental.growth import Interned, grown
-from controller.inventory.columns import DeviceState
+from controller.inventory.columns import NOWHERE, DeviceState
 from controller.inventory.inventory import Inventory
-from hami_dra.api.arrays import Codes, Ints, Positions
+from hami_dra.api.arrays import Codes, Floats, Ints, Positions
 
 _MOST: Final = 1 << 15
 """States that are kept, those that no device has any more included."""
+_FEW: Final = 64
+"""Looks for which the devices of each node are counted beforehand."""
+
+
+class Looks:
+    """Devices by their looks. `rows`: one of each look; `places`: for each row, the place of its look in `rows`.
+
+    Four devices, of which the last two look alike:
+
+        state   [0, 0, 1, 1]
+        code    [7, 0, 0, 0]    ->  rows [1, 3, 0],  places [2, 0, 1, 1]
+    """
+
+    def __init__(self, rows: Positions, places: Positions, owners: Ints, nodes: int) -> None:
+        """`owners`: by row, as `DeviceColumns.node`; `nodes`: number of rows of nodes."""
+        self.rows = rows
+        self.places = places
+        self.nowhere: Ints = np.bincount(places[owners == NOWHERE], minlength=len(rows))
+        """By look: devices that no single node owns."""
+        self._nodes = nodes
+        self._owned = owners >= 0
+        self._owners = owners[self._owned]
+        self._counts: Floats | None = None
+        """Devices of each look on each node, if there are few looks. Shape (looks, nodes)."""
+        if len(rows) <= _FEW:
+            counts = np.bincount(places[self._owned] * nodes + self._owners, minlength=len(rows) * nodes)
+            self._counts = counts.reshape(len(rows), nodes).astype(np.float64)
+
+    def by_node(self, values: Ints) -> Ints:
+        """Return the sum for the devices of each node, exact below 2^53. `values`: by look. Shape (nodes,)."""
+        if self._counts is not None:
+            return (values @ self._counts).astype(np.int64)
+        return np.bincount(self._owners, weights=values[self.places[self._owned]], minlength=self._nodes).astype(
+            np.int64
+        )
 
 
 class DeviceStates(DerivedColumns):
@@ -25,12 +60,12 @@ class DeviceStates(DerivedColumns):
 
     def __init__(self, inventory: Inventory) -> None:
         super().__init__(inventory.devices.changes)
-        self._devices = inventory.devices
+        self._devices, self._nodes = inventory.devices, inventory.nodes
         self._states: Interned[DeviceState] = Interned()
         self.number: Ints = np.zeros(0, dtype=np.int64)
         self.numbering = 0
-        self._latest: tuple[int, Codes, tuple[Positions, Positions]] | None = None
-        """The latest answer of `alike`: version of the log, codes, answer."""
+        self._latest: tuple[tuple[int, int], Codes, Looks] | None = None
+        """Version of the devices, codes, and what `looks` returned for them."""
 
     def __len__(self) -> int:
         """Return how many numbers there are."""
@@ -45,32 +80,25 @@ class DeviceStates(DerivedColumns):
             self._states, self.numbering, rows = Interned(), self.numbering + 1, np.arange(self._devices.size)
         self.number[rows] = [self._states.number(each) for each in self._devices.states_of(rows)]
 
-    def alike(self, codes: Codes) -> tuple[Positions, Positions]:
-        """Return `alike_among` all rows. Requests that differ in amounts alone ask with the same codes."""
-        version = self._devices.changes.version
-        if self._latest is None or self._latest[0] != version or not np.array_equal(self._latest[1], codes):
-            self._latest = version, codes.copy(), self.alike_among(np.arange(len(codes)), codes)
-        return self._latest[2]
+    def looks(self, codes: Codes) -> Looks:
+        """Return the devices by state and code. `codes`: by row, for all rows.
 
-    def alike_among(self, rows: Positions, codes: Codes | None = None) -> tuple[Positions, Positions]:
-        """Return one row of each state, and for each row the place of its own state among them.
-
-        `codes`: of the rows, that have to be equal, too. Four rows, of which the last two are alike:
-
-            number  [0, 0, 1, 1]
-            codes   [7, 0, 0, 0]    ->  rows [1, 3, 0],  places [2, 0, 1, 1]
+        Requests that differ in amounts alone ask with the same codes.
         """
-        numbers, most = self.number[rows], len(self)
-        if codes is not None:
-            values = np.bincount(codes).nonzero()[0]
-            if len(values) > 1:
-                place = np.zeros(values[-1] + 1, dtype=np.int64)
-                place[values] = np.arange(len(values))
-                numbers = place[codes] * most + numbers
-                most *= len(values)
-        last = np.full(most, -1, dtype=np.intp)
-        last[numbers] = np.arange(len(rows))
+        known = self._latest
+        version = self._devices.changes.version, self._nodes.size
+        if known is None or known[0] != version or not np.array_equal(known[1], codes):
+            known = self._latest = version, codes.copy(), self._looks(codes)
+        return known[2]
+
+    def _looks(self, codes: Codes) -> Looks:
+        values = np.bincount(codes).nonzero()[0]
+        place = np.zeros(int(values.max(initial=0)) + 1, dtype=np.int64)
+        place[values] = np.arange(len(values))
+        look = place[codes] * len(self) + self.number[: len(codes)]
+        last = np.full(len(values) * len(self), -1, dtype=np.intp)
+        last[look] = np.arange(len(codes))
         used = (last >= 0).nonzero()[0]
-        different = rows[last[used]]
+        rows = last[used]
         last[used] = np.arange(len(used))
-        return different, last[numbers]
+        return Looks(rows, last[look], self._devices.node[: len(codes)], self._nodes.size)
