@@ -10,7 +10,7 @@ The result is necessary, not sufficient: constraints, counters and several reque
 left to the search (`search.solve`). It never rules out a card that the search would take.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -28,6 +28,7 @@ from controller.allocation.use_lists import refused_by_lists
 from controller.cluster.incremental.derived_column import LogReader
 from controller.cluster.incremental.growth import grown
 from controller.inventory.columns import NOWHERE
+from controller.inventory.device_states import DeviceStates, Looks
 from controller.inventory.inventory import Inventory
 from controller.inventory.selector_budget import OverBudget
 from hami_dra.api import names
@@ -97,13 +98,13 @@ class RequestColumns:
         self._preferences = [(vendor, request_preferences.of(vendor)) for vendor in VENDORS]
         self._kinds = DeviceEquivalence(view, scope)
         self._taints: list[int] = []
+        self._states = inventory.derived(DeviceStates, DeviceStates)
         self._usage = LogReader(inventory.devices.changes)
         self._structure = LogReader(inventory.devices.structure)
-        self._node: Ints = np.zeros(0, dtype=np.int64)
         self._published: Codes = np.zeros(0, dtype=np.uint8)
         """The codes as if no card were in use; UNJUDGED among them."""
-        self._known: dict[tuple[int, ...], int] = {}
-        """State of a card → its code."""
+        self._known: dict[tuple[int, int, int], int] = {}
+        """(published code, number of the state, numbering) of a card → its code."""
         self.codes: Codes = np.zeros(0, dtype=np.uint8)
         self.fitting: Ints = np.zeros(0, dtype=np.int64)
         self.network_attached = 0
@@ -128,7 +129,7 @@ class RequestColumns:
         if self._idle is None or self._idle[0] != version:
             size = devices.size
             kinds = self._kinds.code[devices.kind[:size]]
-            self._idle = version, IdleDevices(self._published[:size], kinds, self._node[:size], nodes.size)
+            self._idle = version, IdleDevices(self._published[:size], kinds, devices.node[:size], nodes.size)
         return self._idle[1]
 
     def rows_on(self, nodes: Bools) -> Positions:
@@ -142,7 +143,7 @@ class RequestColumns:
     def _on(self, rows: Positions, nodes: Bools) -> Positions:
         if np.count_nonzero(nodes) == self._inventory.nodes.count:
             return rows  # all nodes: nothing to look up
-        return rows[nodes[self._node[rows]]]
+        return rows[nodes[self._inventory.devices.node[rows]]]
 
     def reasons(self, rows: Positions, codes: Codes | None = None) -> Codes:
         """Return the codes of some rows for a report, with what only the search knows: `mutex`
@@ -155,6 +156,10 @@ class RequestColumns:
         """Return whether the cards in some rows would fit if they were idle."""
         possible: Bools = ~NEVER[self.codes[rows]] & (self._kinds.code[self._inventory.devices.kind[rows]] == 0)
         return possible
+
+    def ask_of_kinds(self) -> Ints:
+        """Return the amounts that the request takes of each kind of device, as `ask`. Shape (3, kinds)."""
+        return np.stack([self._kinds.slots, self._kinds.cores, self._kinds.memory])
 
     def ask(self, rows: Positions) -> CardRequest:
         """Return the amounts that the request takes of the devices in some rows; 0 if it never could."""
@@ -171,51 +176,48 @@ class RequestColumns:
             self.fitting = grown(self.fitting, len(nodes.present))
         if self._usage.is_current:
             return
-        entries, republished = self._usage.entries(), self._structure.entries()
-        changed = {*entries} if entries is not None else None
+        changed, republished = self._usage.entries(), self._structure.unread()
         if len(self.codes) < devices.size:
-            length = len(devices.active)
-            self._node = grown(self._node, length)
-            self._published = grown(self._published, length, NOT_OF_CLASS)
-            self.codes = grown(self.codes, length, NOT_OF_CLASS)
-        if changed is None or republished is None or len(changed) > _FEW:
-            self._all()
+            self._published = grown(self._published, len(devices.active), NOT_OF_CLASS)
+            self.codes = grown(self.codes, len(devices.active), NOT_OF_CLASS)
+        if republished is None or republished.size:
+            again = np.arange(devices.size) if republished is None else republished
+            self._published[again] = self._judge_published(again)
+            changed = None
+        self._states.refresh()
+        if changed is None or len(few := {*changed}) > _FEW:
+            self._all(devices.size)
         else:
-            self._some(changed, republished)
+            self._some(few)
         self._usage.done()
         self._structure.done()
 
-    def _all(self) -> None:
-        devices = self._inventory.devices
-        rows = np.arange(devices.size)
-        self._published[rows] = self._judge_published(rows)
-        self.codes[rows] = self._judge(rows)
-        self._node[rows] = devices.node[rows]
-        fits = np.flatnonzero(self.codes[rows] == 0)
-        self.fitting[:] = 0
-        counts = self._per_node(fits)
-        self.fitting[: len(counts)] = counts
-        self.network_attached = int((self._node[fits] == NOWHERE).sum())
+    def _all(self, size: int) -> None:
+        """Update all rows: of the devices that look alike one is judged."""
+        looks = self._states.looks(self._published[:size])
+        few = len(looks.rows) <= _FEW
+        judged = np.array(self._codes(looks.rows.tolist()), dtype=np.uint8) if few else self._judge(looks.rows)
+        self.codes[:size] = judged[looks.places]
+        self.fitting[: self._inventory.nodes.size] = looks.by_node((judged == 0).astype(np.int64))
+        self.network_attached = int(looks.nowhere[judged == 0].sum())
 
-    def _some(self, rows: AbstractSet[int], republished: list[int]) -> None:
-        """Update some rows. `republished`: those whose device changed, not only its usage."""
-        if republished:
-            again = np.array(sorted({*republished}), dtype=np.intp)
-            self._published[again] = self._judge_published(again)
-        for row, code in self._codes(rows):
-            # Take the old verdict off the count of the node that had the card, then add the new one
-            # to the node that has it now.
-            if self.codes[row] == 0:
-                self._count(int(self._node[row]), -1)
+    def looks(self) -> Looks:
+        """Return the devices by looks: those of equal looks have one code, and the request takes the same of them."""
+        self._states.refresh()
+        return self._states.looks(self._published[: self._inventory.devices.size])
+
+    def _some(self, rows: AbstractSet[int]) -> None:
+        """Update some rows, of devices that are the same as before."""
+        for row, code in zip(rows, self._codes(rows), strict=True):
+            fits = code == 0
+            if fits is not (self.codes.item(row) == 0):
+                self._count(self._inventory.devices.node.item(row), 1 if fits else -1)
             self.codes[row] = code
-            self._node[row] = self._inventory.devices.node[row]
-            if code == 0:
-                self._count(int(self._node[row]), +1)
 
-    def _codes(self, rows: AbstractSet[int]) -> Iterable[tuple[int, int]]:
+    def _codes(self, rows: Collection[int]) -> list[int]:
         """Return the `_judge` of some rows; cards in the same state share it."""
-        state_of, published = self._inventory.devices.state, self._published
-        states = {row: (published.item(row), *state_of(row)) for row in rows}
+        number, numbering, published = self._states.number, self._states.numbering, self._published
+        states = {row: (published.item(row), number.item(row), numbering) for row in rows}
         unknown = [row for row, state in states.items() if state not in self._known]
         if unknown:
             if len(self._known) + len(unknown) > _STATES_KEPT:
@@ -223,17 +225,13 @@ class RequestColumns:
                 unknown = [*states]
             codes = self._judge(np.array(unknown, dtype=np.intp))
             self._known.update(zip([states[row] for row in unknown], codes.tolist(), strict=True))
-        return [(row, self._known[state]) for row, state in states.items()]
+        return [self._known[state] for state in states.values()]
 
     def _count(self, node: int, sign: int) -> None:
         if node >= 0:
             self.fitting[node] += sign
         elif node == NOWHERE:
             self.network_attached += sign
-
-    def _per_node(self, rows: Positions) -> Ints:
-        nodes = self._node[rows]
-        return np.bincount(nodes[nodes >= 0], minlength=self._inventory.nodes.size).astype(np.int64)
 
     # -- judging rows ------------------------------------------------------------------------------
 
@@ -290,24 +288,20 @@ class RequestColumns:
             b     1           14 GiB       60          CardInsufficientMemory: 14 + 4 > 16
             c     1           8 GiB        60          CardInsufficientCore: 60 + 50 > 100
         """
-        devices = self._inventory.devices
-        kinds = self._kinds
-        shared = devices.shared[rows]
-        slots_used = devices.slots_used[rows]
-        full = slots_used + np.maximum(kinds.slots[kind], 1) > devices.slots_total[rows]
-        full = devices.exclusive[rows] | (shared & kinds.slots_limited[kind] & full)
-        busy = (slots_used > 0) & self._mutex
+        devices, kinds = self._inventory.devices, self._kinds
+        cards, ask = devices.cards(rows), self.ask(rows)
+        full = kinds.slots_limited[kind] & (cards.slots_used + np.maximum(ask.slots, 1) > cards.slots_total)
+        busy = (cards.slots_used > 0) * MUTEX_CONFLICT if self._mutex else 0
         earliest(
-            codes, np.where(full, NUMBER[device_codes.CARD_TIME_SLICING_EXHAUSTED], np.where(busy, MUTEX_CONFLICT, 0))
+            codes, np.where(devices.exclusive[rows] | full, NUMBER[device_codes.CARD_TIME_SLICING_EXHAUSTED], busy)
         )
-        for consumed, used, total, reason in (
-            (kinds.memory, devices.memory_used, devices.memory_total, device_codes.CARD_INSUFFICIENT_MEMORY),
-            (kinds.cores, devices.cores_used, devices.cores_total, device_codes.CARD_INSUFFICIENT_CORE),
+        limited = kinds.limited[kind]
+        for over, reason in (
+            (limited & (cards.memory_used + ask.memory > cards.memory_total), device_codes.CARD_INSUFFICIENT_MEMORY),
+            (limited & (cards.cores_used + ask.cores > cards.cores_total), device_codes.CARD_INSUFFICIENT_CORE),
+            (devices.blocked[rows] & self._view.features.partitionable_devices, device_codes.CARD_MIG_INFEASIBLE),
         ):
-            over = shared & kinds.limited[kind] & (used[rows] + consumed[kind] > total[rows])
-            where(codes, np.where(over, NUMBER[reason], 0))
-        if self._view.features.partitionable_devices:
-            where(codes, np.where(devices.blocked[rows], NUMBER[device_codes.CARD_MIG_INFEASIBLE], 0))
+            codes[over & (codes == 0)] = NUMBER[reason]
         if self._scope.vendor_rules:
             self._judge_vendors(codes, rows, kind)
 
@@ -320,16 +314,19 @@ class RequestColumns:
 
     def _judge_vendors(self, codes: Codes, rows: Positions, kind: Ints) -> None:
         """Judge cards by vendor. The vendors' reasons come before or after amounts, by their numbers."""
-        kinds = self._kinds
-        for number, (vendor, preferences) in enumerate(self._preferences):
-            of_vendor = np.flatnonzero((kinds.vendor[kind] == number) & ((codes == 0) | REPLACEABLE[codes]))
-            if of_vendor.size:
-                found = vendor.refuse(
-                    self._inventory.devices.cards(rows[of_vendor]), self.ask(rows[of_vendor]), preferences
-                )
-                judged = codes[of_vendor]
-                earliest(judged, found)
-                codes[of_vendor] = judged
+        positions = ((codes == 0) | REPLACEABLE[codes]).nonzero()[0]
+        vendors = self._kinds.vendor[kind[positions]]
+        for number in {*vendors.tolist()}:
+            if number < 0:
+                continue
+            vendor, preferences = self._preferences[number]
+            of_vendor = positions[vendors == number]
+            found = vendor.refuse(
+                self._inventory.devices.cards(rows[of_vendor]), self.ask(rows[of_vendor]), preferences
+            )
+            judged = codes[of_vendor]
+            earliest(judged, found)
+            codes[of_vendor] = judged
 
     def _selected(self, selector: Selector, rows: Positions, among: Bools) -> Bools:
         """Return which of the rows the selector selects. Rows that are not `among` the given ones

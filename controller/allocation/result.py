@@ -7,7 +7,7 @@ device has the key `consumedCapacity`, even if empty: such a result gets a share
 upstream's Allocate and createNodeSelector (v0.37).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -15,9 +15,11 @@ from msgspec import Struct
 
 from controller.allocation.errors import AllocatorError
 from controller.allocation.resolved import AllocationInput, ClaimRequests, Consumption, ResolvedRequest
+from controller.inventory.ledger import Holding, mark_of
 from controller.inventory.model import Device
 from hami_dra.api import resource as api
 from hami_dra.api.core import NodeSelectorRequirement
+from hami_dra.api.resource import AllocationResult
 
 _PRIORITIZED_LIST_SIZE: Final = 8
 
@@ -79,6 +81,20 @@ def allocation_result(claim: ClaimRequests, picks: Sequence[Pick], node_name: st
     if selector is not None:
         allocation["nodeSelector"] = selector
     return allocation
+
+
+def holdings_by(picks: Iterable[Pick], config: Sequence[Json]) -> tuple[Holding, ...]:
+    """Return what a claim will hold: `ledger.held_by` of the allocation of these devices. `config`: of it."""
+    # through text, because opaque parameters are kept as text
+    entries = AllocationResult.from_json({"devices": {"config": config}}).devices.config if config else ()
+    found = []
+    for view, device, consumption in [(each.request, each.device, each.consumption) for each in picks]:
+        if not view.admin_access:
+            shared = view.shared(device)
+            mark = mark_of(device.id.driver, view.name, entries, consumption.consumed if shared else {})
+            held = {name: amount for name, amount, _ in consumption.amounts} if shared else None
+            found.append(Holding(device.id, held, mark))
+    return tuple(found)
 
 
 def _device_result(pick: Pick) -> Json:

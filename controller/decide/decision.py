@@ -13,7 +13,7 @@ from controller.allocation.errors import (
     NotAllowedByClass,
     SelectorOverBudget,
 )
-from controller.allocation.result import Json, Solution
+from controller.allocation.result import Json, Pick, Solution, holdings_by
 from controller.decide.allocation_config import with_allocation_config
 from controller.decide.answers import ClaimAllocation, Decision, Score, Unschedulable
 from controller.decide.company import Company
@@ -37,7 +37,6 @@ from controller.decide.trace import Trace, enough
 from controller.decide.unlike_refused import unlike_refused
 from controller.decide.why_refused import failing_selector, reason_of
 from controller.inventory.inventory import Inventory
-from controller.inventory.ledger import held_by
 from controller.rules.node_filters import ShapeFit
 from controller.rules.preferences import PodPreferences, PreferenceScores
 from controller.scoring.formulas import best_node, ranked_nodes
@@ -385,7 +384,10 @@ class _Decision:
         return Decision(
             node=nodes.names[row],
             allocations=tuple(
-                [self._allocation(claims[position], number, allocations[number]) for position, number in self._ours]
+                [
+                    self._allocation(claims[position], number, allocations[number], solution.picks[number])
+                    for position, number in self._ours
+                ]
             ),
             score=Score(float(values[row]), chooser.reported(solution), chooser.topology(solution)),
             fitting=tuple(zip(map(nodes.names.__getitem__, ranked.tolist()), values[ranked].tolist(), strict=True)),
@@ -395,12 +397,13 @@ class _Decision:
             trace=trace,
         )
 
-    def _allocation(self, entry: PodClaim, number: int, allocation: Json) -> ClaimAllocation:
+    def _allocation(self, entry: PodClaim, number: int, allocation: Json, picks: Iterable[Pick]) -> ClaimAllocation:
         """Return the allocation of a claim. `number`: of the claim in the input."""
         if self._scope.vendor_rules:
             key = self._managed.claims[number].key
             allocation = with_allocation_config(allocation, partial(self._request.policies.preferences_of, key))
-        return ClaimAllocation(entry.pod_claim_name, entry.claim, allocation, held_by(allocation))
+        holdings = holdings_by(picks, allocation["devices"].get("config", ()))
+        return ClaimAllocation(entry.pod_claim_name, entry.claim, allocation, holdings)
 
     def _refusal(self, trace: Trace) -> Unschedulable:
         selector_errors = (*self._managed.selector_errors, *self._foreign.selector_errors)

@@ -11,10 +11,9 @@ it (a shared card; `hack/bench/decide.py`, CPython 3.11). Gangs, preemption and 
 thousands of decisions in a row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from msgspec import Struct
 
 from controller.allocation.candidates import Candidates
 from controller.allocation.prefilter import RequestColumns
@@ -28,16 +27,8 @@ from controller.scoring.chooser import PolicyChooser
 from hami_dra.api.arrays import Bools, Positions
 from hami_dra.api.core import Node
 
-_Choice = tuple[tuple[int, float], ...]
-"""The devices of one request, best first: (position on the node, score)."""
-
-
-class _Place(Struct, frozen=True):
-    """A node whose devices do not depend on each other."""
-
-    node: Node
-    rows: Positions
-    devices: tuple[Device, ...]
+_Choice = tuple[list[int], list[float]]
+"""The devices of one request, best first: positions on the node, and scores."""
 
 
 class FastPath:
@@ -55,72 +46,64 @@ class FastPath:
         self._inventory = inventory
         self._problem = problem
         self._requests = requests
-        self._places: dict[int, _Place | None] = {}
-        """By row of the node; None: only the search can tell."""
+        self._last = requests[-1][0]
+        """The request that need not be charged: none comes after it."""
         self._choices: dict[object, Sequence[_Choice] | None] = {}
         """By the states of a node's devices: nodes whose devices are alike have equal choices, unless
         the policy reads more of a node.
         """
-        self._admitted: dict[tuple[int, Device], Consumption] = {}
+        self._admitted: dict[int, dict[Device, Consumption | None]] = {}
         """By shape of the request: devices that passed the rules that do not depend on usage."""
 
     def solve(self, row: int, chooser: PolicyChooser) -> Solution | None:
         """Return the solution on the node, or None where only the search over all its cards can tell."""
-        place = self._places[row] if row in self._places else self._places.setdefault(row, self._place(row))
-        choices = self._choices_on(place, chooser) if place is not None else None
-        if place is None or choices is None:
+        inventory = self._inventory
+        rows, node = inventory.rows_of(row), inventory.nodes.node(row)
+        # Devices that are cut from a card depend on each other through shared counters, which columns
+        # do not cover.
+        choices = None if np.count_nonzero(inventory.devices.divided[rows]) else self._choices_on(rows, node, chooser)
+        if choices is None:
             return None
         # The full rules have the last word about the chosen cards. Any objection means that other
         # cards may do, so the search decides.
-        tentative = TentativeUsage(self._inventory.usage)
+        tentative = TentativeUsage(inventory.usage)
         picks: list[list[Pick]] = [[] for _ in self._problem.claims]
-        for (view, _), choice in zip(self._requests, choices, strict=True):
-            for position, score in choice:
-                device = place.devices[position]
-                consumption = self._admitted.get((view.shape_index, device)) or self._admit(view, device, place)
+        for (view, _), (positions, scores) in zip(self._requests, choices, strict=True):
+            devices = [inventory.devices.device(each) for each in rows[positions].tolist()]
+            admitted = self._admit(view, devices, node)
+            for device, score in zip(devices, scores, strict=True):
+                consumption = admitted.get(device)
                 if consumption is None or not _is_available(tentative, device, consumption):
                     return None
-                tentative.take(view, device, consumption)
+                if view is not self._last:
+                    tentative.take(view, device, consumption)
                 chooser.scores[view.claim_key, view.name, device.id] = score
                 picks[view.claim_index].append(Pick(view, device, consumption))
-        return Solution(place.node.metadata.name, self._problem, tuple(map(tuple, picks)), sum(map(len, picks)))
+        return Solution(node.metadata.name, self._problem, tuple(map(tuple, picks)), sum(map(len, picks)))
 
-    def _place(self, row: int) -> _Place | None:
-        """Return the node; None where a device is cut from a card (such devices depend on each other
-        through shared counters, which columns do not cover), or its pool cannot be used.
-        """
-        inventory = self._inventory
-        rows, node = inventory.rows_of(row), inventory.nodes.node(row)
-        if np.count_nonzero(inventory.devices.divided[rows]):
-            return None
-        devices = tuple([inventory.devices.device(each) for each in rows.tolist()])
-        pools = {(pool.driver, pool.name) for pool in inventory.pools_on(node.metadata.name)}
-        return _Place(node, rows, devices) if pools.issuperset([each.id[:2] for each in devices]) else None
-
-    def _choices_on(self, place: _Place, chooser: PolicyChooser) -> Sequence[_Choice] | None:
-        """Return the choices, by columns alone."""
-        eligible = [column.codes[place.rows] == 0 for _, column in self._requests]
-        key: object = self._inventory.devices.states(place.rows).tobytes(), *[each.tobytes() for each in eligible]
+    def _choices_on(self, rows: Positions, node: Node, chooser: PolicyChooser) -> Sequence[_Choice] | None:
+        """Return the choices, by columns alone. `rows`: of the devices of the node."""
+        eligible = [column.codes[rows] == 0 for _, column in self._requests]
+        key: object = self._inventory.devices.states(rows).tobytes(), *[each.tobytes() for each in eligible]
         if any(chooser.reads_more_than_states(view) for view, _ in self._requests):
-            key = key, place.node.metadata.name
+            key = key, node.metadata.name
         if len(eligible) > 1:  # the room that one request leaves to the next is not rounded
-            consumed = self._inventory.usage.consumed
-            key = key, tuple([tuple(sorted(consumed(device.id).items())) for device in place.devices])
+            consumed, device = self._inventory.usage.consumed, self._inventory.devices.device
+            key = key, tuple([tuple(sorted(consumed(device(each).id).items())) for each in rows.tolist()])
         if key not in self._choices:
-            self._choices[key] = self._choose(place, eligible, chooser)
+            self._choices[key] = self._choose(rows, eligible, chooser)
         return self._choices[key]
 
-    def _choose(self, place: _Place, eligible: Sequence[Bools], chooser: PolicyChooser) -> Sequence[_Choice] | None:
+    def _choose(self, rows: Positions, eligible: Sequence[Bools], chooser: PolicyChooser) -> Sequence[_Choice] | None:
         tentative = TentativeUsage(self._inventory.usage)
-        positions = {device: position for position, device in enumerate(place.devices)}
+        position_of = {row: position for position, row in enumerate(rows.tolist())}
         choices = []
         for (view, column), mask in zip(self._requests, eligible, strict=True):
             if not tentative.added:
-                ordered = chooser.best(view, place.rows[mask], column.ask) if mask.any() else ()
+                ordered = chooser.best(view, rows[mask], column.ask) if mask.any() else ()
             else:
                 open_to_it = []
-                for position in mask.nonzero()[0].tolist():
-                    device = place.devices[position]
+                for device in map(self._inventory.devices.device, rows[mask].tolist()):
                     consumption = view.consumption(device)
                     if consumption is None:
                         return None
@@ -130,24 +113,25 @@ class FastPath:
             chosen = ordered[: view.count]
             if len(chosen) < view.count:
                 return None
-            for device in chosen:
+            for device in chosen if view is not self._last else ():
                 consumption = view.consumption(device)
                 if consumption is None:
                     return None
                 tentative.take(view, device, consumption)
-            scores = chooser.scores
-            choices.append(tuple([(positions[each], scores[view.claim_key, view.name, each.id]) for each in chosen]))
+            scores = [chooser.scores[view.claim_key, view.name, each.id] for each in chosen]
+            choices.append(([position_of[each.row] for each in chosen], scores))
         return choices
 
-    def _admit(self, view: ResolvedRequest, device: Device, place: _Place) -> Consumption | None:
-        """Test what does not depend on usage; return what the request takes of the device."""
-        driver, name, _ = device.id
-        pool = Pool(driver, name, device.slice.spec.pool.generation, (device,))
-        for candidate in Candidates(self._problem, place.node, [pool], self._inventory.usage).of(view):
-            if candidate.error is None and candidate.consumption is not None:
-                self._admitted[view.shape_index, device] = candidate.consumption
-                return candidate.consumption
-        return None
+    def _admit(
+        self, view: ResolvedRequest, devices: Sequence[Device], node: Node
+    ) -> Mapping[Device, Consumption | None]:
+        """Test what does not depend on usage; return what the request takes of the devices that pass."""
+        admitted = self._admitted.setdefault(view.shape_index, {})
+        if unknown := tuple([each for each in devices if each not in admitted]):
+            pool = Pool("", "", 0, unknown)
+            candidates = Candidates(self._problem, node, [pool], self._inventory.usage).of(view)
+            admitted.update({each.device: each.consumption for each in candidates})
+        return admitted
 
 
 def _is_available(tentative: TentativeUsage, device: Device, consumption: Consumption) -> bool:

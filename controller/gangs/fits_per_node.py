@@ -58,11 +58,10 @@ class RoomForAll:
         self._left: dict[str, Ints] = {}
         self._count = MOST
         """The fewest devices that a member takes of those that only one node has."""
-        size = inventory.devices.size
-        self._eligible = np.zeros(size, dtype=np.bool_)
-        self._divisible = np.ones(size, dtype=np.bool_)
-        self._least = [np.full(size, _ANY, dtype=np.int64) for _ in range(3)]
-        """Of slots, cores and memory, by device."""
+        self._least: dict[tuple[bytes, bool], Ints] = {}
+        """By devices that fit (bits by row) and whether they may be taken more than once: the least
+        slots, cores and memory that is asked of each kind of device.
+        """
 
     def ask(self, amounts: Mapping[str, int], left: Mapping[str, Ints]) -> None:
         """Note what members of one kind ask of a node. `left`: by resource, what the nodes have left of it."""
@@ -76,12 +75,9 @@ class RoomForAll:
         count = sum([min([view.count for view, _ in request]) for request in bounded])
         self._count = min(self._count, count)
         for view, column in [each for request in bounded for each in request]:
-            rows = np.flatnonzero(column.codes[: len(self._eligible)] == 0)
-            self._eligible[rows] = True
-            self._divisible[rows] &= view.features.consumable_capacity
-            ask = column.ask(rows)
-            for least, amounts in zip(self._least, (ask.slots, ask.cores, ask.memory), strict=True):
-                least[rows] = np.minimum(least[rows], amounts)
+            bits = np.packbits(column.codes[: self._inventory.devices.size] == 0).tobytes()
+            key, asked = (bits, view.features.consumable_capacity), column.ask_of_kinds()
+            self._least[key] = np.minimum(self._least.get(key, asked), asked)
 
     def per_node(self) -> Ints:
         """Return the bound, at most `MOST`. Shape (nodes.size,)."""
@@ -89,9 +85,16 @@ class RoomForAll:
         for resource, amount in (self._amounts or {}).items():
             room = np.minimum(room, _times_asked(self._inventory, self._left[resource], resource, amount))
         if self._count:
-            rows = np.flatnonzero(self._eligible)
-            asked = CardRequest(*[least[rows] for least in self._least])
-            room = np.minimum(room, _on_nodes(self._inventory, rows, asked, self._divisible[rows]) // self._count)
+            devices = self._inventory.devices
+            least = np.full((3, devices.size), _ANY, dtype=np.int64)
+            divisible = np.ones(devices.size, dtype=np.bool_)
+            for (bits, may_divide), asked in self._least.items():
+                rows = np.flatnonzero(np.unpackbits(np.frombuffer(bits, dtype=np.uint8), count=devices.size))
+                least[:, rows] = np.minimum(least[:, rows], asked[:, devices.kind[rows]])
+                divisible[rows] &= may_divide
+            rows = np.flatnonzero(least[0] < _ANY)
+            times = _times_taken(self._inventory, rows, CardRequest(*least[:, rows]), divisible[rows])
+            room = np.minimum(room, _on_nodes(self._inventory, rows, times) // self._count)
         return room
 
 
@@ -186,22 +189,35 @@ def _room(inventory: Inventory, view: ResolvedRequest, column: RequestColumns, *
     codes = column.idle().codes if idle else column.codes[: devices.size]
     if view.admin_access or (column.idle().anywhere if idle else column.network_attached):
         return np.full(size, MOST, dtype=np.int64)
-    rows = np.flatnonzero(codes == 0)
+    looks = column.looks()
+    fits = codes[looks.rows] == 0
+    rows = looks.rows[fits]
     if view.all_devices:
         shared = devices.shared[rows] & view.features.consumable_capacity
         return np.full(size, MOST if shared.any() else 1, dtype=np.int64)
+    times = np.zeros(len(fits), dtype=np.int64)
     divisible = np.full(len(rows), view.features.consumable_capacity)
-    return _on_nodes(inventory, rows, column.ask(rows), divisible, idle=idle) // view.count
+    times[fits] = _times_taken(inventory, rows, column.ask(rows), divisible, idle=idle)
+    return np.minimum(looks.by_node(times), MOST) // view.count
 
 
-def _on_nodes(
+def _on_nodes(inventory: Inventory, rows: Positions, times: Ints) -> Ints:
+    """Return the sums by node of what is given by row, at most `MOST`. Shape (nodes.size,)."""
+    owners, size = inventory.devices.node[rows], inventory.nodes.size
+    owned = owners >= 0
+    sums = np.bincount(owners[owned], weights=times[owned], minlength=size)
+    found: Ints = np.minimum(sums, MOST).astype(np.int64)
+    return found
+
+
+def _times_taken(
     inventory: Inventory, rows: Positions, asked: CardRequest, divisible: Bools, *, idle: bool = False
 ) -> Ints:
-    """Return how often the cards in these rows can be taken, by node, at most `MOST`. Shape (nodes.size,).
+    """Return how often each card in these rows can be taken, at most `MOST`. Shape (rows,).
 
     `asked`: by row; `divisible`: whether a card that can be shared may be taken more than once.
     """
-    devices, size = inventory.devices, inventory.nodes.size
+    devices = inventory.devices
     shared = devices.shared[rows] & divisible
     each: Ints = np.where(shared, MOST, 1)
     for amount, used, total in (
@@ -213,12 +229,7 @@ def _on_nodes(
         left = (total[rows] - (0 if idle else used[rows])) // np.maximum(amount, 1)
         each = np.where(limited, np.minimum(each, left), each)
     # The column says that each card fits once, whatever the amounts say.
-    each = np.maximum(each, 1)
-    owners = devices.node[rows]
-    owned = owners >= 0
-    sums = np.bincount(owners[owned], weights=each[owned], minlength=size)
-    found: Ints = np.minimum(sums, MOST).astype(np.int64)
-    return found
+    return np.maximum(each, 1)
 
 
 def _times_asked(inventory: Inventory, left: Ints, resource: str, amount: int) -> Ints:

@@ -7,7 +7,7 @@ else is on the `Device` object of the row.
 """
 
 import dataclasses
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Final
 
 import numpy as np
@@ -24,6 +24,7 @@ NOWHERE: Final = -1
 UNSEEN: Final = -2
 """Node of a device whose Node object is missing."""
 _FIRST_SIZE: Final = 64
+DeviceState = tuple[int, ...]
 
 
 class DeviceColumns:
@@ -170,11 +171,16 @@ class DeviceColumns:
     def used(self, row: int) -> Amounts:
         return int(self.slots_used[row]), int(self.cores_used[row]), int(self.memory_used[row])
 
-    def state(self, row: int) -> tuple[int, ...]:
-        """Return the whole state of a row: rows of equal states are interchangeable for all who
-        read no more than this.
+    def states_of(self, rows: Positions) -> Iterable[DeviceState]:
+        """Yield the whole state of each of some rows: rows of equal states are interchangeable for all
+        who read no more than this.
         """
-        return bool(self.exclusive[row]), bool(self.blocked[row]), *self._block[_STATES, row].tolist()
+        return zip(
+            self.exclusive[rows].tolist(),
+            self.blocked[rows].tolist(),
+            *self._block[_STATES, rows].tolist(),
+            strict=True,
+        )
 
     def cards(self, rows: Positions) -> Cards:
         """Return copies of some rows, by role."""

@@ -40,7 +40,8 @@ from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 from hami_dra.vendors.registry import OWN_DRIVERS
 
 _D = TypeVar("_D")
-_REQUESTS_KEPT: Final = 512
+_REQUESTS_KEPT: Final = 2_560
+"""Enough for a gang of 1,000 kinds of members, each with the input and the columns of its request."""
 
 
 class Inventory:

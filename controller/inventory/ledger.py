@@ -16,7 +16,7 @@ from controller.inventory.model import Amount, DeviceId, amount_of, value_of
 from hami_dra.api.core import QuantityText
 from hami_dra.api.opaque import problem_of
 from hami_dra.api.quantity import Quantity
-from hami_dra.api.resource import AllocationResult, DeviceRequestAllocationResult
+from hami_dra.api.resource import AllocationResult, DeviceAllocationConfiguration
 from hami_dra.api.short_texts import cached_if_short
 from hami_dra.vendors.registry import vendor_of
 
@@ -173,7 +173,9 @@ def holdings_of(
         device = DeviceId(result.driver, result.pool, result.device)
         shared = bool(result.share_id or result.consumed_capacity) or is_shared(device)
         consumed = {name: _amount(text) for name, text in result.consumed_capacity.items()}
-        found.append(Holding(device, consumed if shared else None, _mark(allocation, result)))
+        whole_units = {name: value_of(text) for name, text in result.consumed_capacity.items()}
+        mark = mark_of(result.driver, result.request, allocation.devices.config, whole_units)
+        found.append(Holding(device, consumed if shared else None, mark))
     return tuple(found)
 
 
@@ -183,22 +185,27 @@ def _amount(text: QuantityText) -> Amount:
     return max(amount_of(Quantity.or_zero(str(text))), 0)
 
 
-def _mark(allocation: AllocationResult, result: DeviceRequestAllocationResult) -> int:
-    """Return the tenant's sharing class, as numbered by the device's vendor; 0 if the parameters are unreadable."""
-    vendor = vendor_of(result.driver)
+def mark_of(
+    driver: str, request: str, config: Iterable[DeviceAllocationConfiguration], consumed: Mapping[str, int]
+) -> int:
+    """Return the tenant's sharing class, as numbered by the device's vendor; 0 if the parameters are unreadable.
+
+    `request`, `config`: as the allocation spells them; `consumed`: of the device, in whole units.
+    """
+    vendor = vendor_of(driver)
     if vendor is None:
         return 0
     parameters: dict[str, Any] = {}
-    for entry in allocation.devices.config:
-        whole = result.request.partition("/")[0]  # of a prioritized list
-        concerned = not entry.requests or not {result.request, whole}.isdisjoint(entry.requests)
-        if not concerned or entry.opaque is None or entry.opaque.driver != result.driver:
+    for entry in config:
+        whole = request.partition("/")[0]  # of a prioritized list
+        concerned = not entry.requests or not {request, whole}.isdisjoint(entry.requests)
+        if not concerned or entry.opaque is None or entry.opaque.driver != driver:
             continue
         if not problem_of(entry.opaque.parameters):
             decoded = msgspec.json.decode(entry.opaque.parameters)
             if isinstance(decoded, dict):
                 parameters.update(decoded)
-    return vendor.mark(parameters, {name: value_of(text) for name, text in result.consumed_capacity.items()})
+    return vendor.mark(parameters, consumed)
 
 
 def held_by(allocation: Mapping[str, Any]) -> tuple[Holding, ...]:

@@ -174,6 +174,8 @@ class PolicyChooser:
 
     def topology(self, solution: Solution) -> float:
         """Return the vendors' score of the chosen sets, summed over the requests."""
+        if not self._topology:  # no vendor arranged any
+            return 0.0
         chosen: dict[tuple[str, str], set[DeviceId]] = {}
         for picks in solution.picks:
             for pick in picks:

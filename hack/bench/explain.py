@@ -56,8 +56,7 @@ def measure(nodes: int, count: int, capacity: dict[str, str], decisions: int) ->
         start = time.perf_counter()
         logs["in detail"].of_pod(wanted.pod.key)
         took["told"].append((time.perf_counter() - start) * 1e6)
-        claim = answer.allocations[0]
-        inventory.assume(claim.claim.metadata.uid, claim.allocation)
+        inventory.usage.assume(answer.holdings)
         inventory.assume_pod(wanted.pod, answer.node)
         if number >= STAYING:
             inventory.forget(f"claim-{number - STAYING}")

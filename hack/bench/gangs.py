@@ -65,8 +65,7 @@ def gang(members: Sequence[SchedulingRequest], *, required: bool | None = None) 
 
 
 def assume(inventory: Inventory, pod: SchedulingRequest, decision: Decision) -> None:
-    for entry in decision.allocations:
-        inventory.assume(entry.claim.metadata.uid, entry.allocation)
+    inventory.usage.assume(decision.holdings)
     inventory.assume_pod(pod.pod, decision.node)
 
 

@@ -199,8 +199,7 @@ class Cluster:
             if dropped:
                 self._withdraw(pod, claim)
             return None
-        for each in answer.allocations:
-            self.inventory.assume(each.claim.metadata.uid, each.allocation)
+        self.inventory.usage.assume(answer.holdings)
         self.inventory.assume_pod(pod, answer.node)
         self._running[number] = pod, claim
         self.last = answer

@@ -399,7 +399,7 @@ class Bench:
         if not isinstance(answer, Decision):
             raise SystemExit(f"no place: {answer.message} {dict(answer.reasons)}")
         (claim,) = answer.allocations
-        self._inventory.assume(claim.claim.metadata.uid, claim.allocation)
+        self._inventory.usage.assume(answer.holdings)
         self._inventory.assume_pod(wanted.pod, answer.node)
         return seconds, claim.claim.metadata.uid, wanted.pod.metadata.uid
 

@@ -94,8 +94,7 @@ class Holds:
         for name in _names(hold):
             self._concerned.setdefault(name, {})[hold.key] = None
         for request, decision in hold.placed:
-            for entry in decision.allocations:
-                self._inventory.assume(entry.claim.metadata.uid, entry.allocation)
+            self._inventory.usage.assume(decision.holdings)
             self._assumed_pods.begin(request.pod, decision.node)
 
     def end(self, hold: Hold) -> None:

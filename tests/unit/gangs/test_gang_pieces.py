@@ -17,8 +17,10 @@ from tests.support.examples import SOAK, examples
 from tests.support.gang_requests import OPTIONS, cluster, gang, member, nodes_of
 
 HOSTNAME = "kubernetes.io/hostname"
-MOST = 20
-"""Millions of additions that a decision may take the time of."""
+MOST = 12
+"""Millions of additions that a decision may take the time of, with `MOST_KINDS` and some more kinds of members."""
+MOST_OF_ALL_UNLIKE = 45
+"""The same where no two of 1,000 members are alike."""
 ROUNDS = 7
 
 
@@ -45,7 +47,7 @@ def additions():
         total += number
 
 
-def duration(inventory, request):
+def duration(inventory, request, most=MOST):
     """CPU time in units of a million additions at the same time, the least of some rounds: the machine does other things, too."""
     least = float("inf")
     for _ in range(ROUNDS):
@@ -60,7 +62,7 @@ def duration(inventory, request):
         end = time.process_time()
         additions()
         least = min(least, (end - begin) / (time.process_time() - end))
-        if least < MOST:
+        if least < most:
             break
     return least
 
@@ -108,7 +110,8 @@ ALIKE, UNLIKE = 1, 1_000 if SOAK else MOST_KINDS + 20
 )
 def test_no_decision_takes_longer_than_it_may(nodes_5000, least, keys, kinds):
     request = gang(*members(1_000, kinds), least=least, topology=topology(*keys))
-    assert duration(nodes_5000, request) < MOST
+    most = MOST_OF_ALL_UNLIKE if kinds == 1_000 else MOST
+    assert duration(nodes_5000, request, most) < most
 
 
 @pytest.mark.parametrize("keys", [("",), ("zone", HOSTNAME, "some", "rack")])
