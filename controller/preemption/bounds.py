@@ -4,7 +4,7 @@ Kept up to date by difference: a pod that comes or goes changes its node and the
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -73,6 +73,9 @@ class HeldDevices:
             self._tenants.setdefault(device, {})[claim] = priority
             self._changed.add(device)
 
+    def knows(self, claim: str) -> bool:
+        return claim in self._claims
+
     def number(self, claims: Iterable[str]) -> int:
         """Return how many devices the claims hold."""
         return sum([len(self._claims.get(claim, ())) for claim in claims])
@@ -83,15 +86,22 @@ class HeldDevices:
             self._lowest, self._highest = np.full(devices.size, NOT_ENOUGH), np.full(devices.size, NO_VICTIM)
             self._changed = {*self._tenants}
             self._version = devices.structure.version
-        for device in self._changed:
-            if (row := devices.row_of(device)) >= 0:
-                priorities = self._tenants.get(device, {}).values()
-                self._lowest[row], self._highest[row] = (
-                    min(priorities, default=NOT_ENOUGH),
-                    max(priorities, default=NO_VICTIM),
-                )
+        changed = [(row, device) for device in self._changed if (row := devices.row_of(device)) >= 0]
+        bounds = [_bounds(self._tenants.get(device)) for _, device in changed]
+        rows = [row for row, _ in changed]
+        self._lowest[rows], self._highest[rows] = [low for low, _ in bounds], [high for _, high in bounds]
         self._changed.clear()
         return self._lowest, self._highest
+
+
+def _bounds(priorities: Mapping[str, int] | None) -> tuple[float, float]:
+    """Return the lowest and the highest priority of the claims that hold a device."""
+    if not priorities:
+        return NOT_ENOUGH, NO_VICTIM
+    if len(priorities) == 1:
+        (only,) = priorities.values()
+        return only, only
+    return min(priorities.values()), max(priorities.values())
 
 
 def room_for(inventory: Inventory, request: SchedulingRequest, options: Options, held: HeldDevices) -> Room:

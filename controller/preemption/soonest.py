@@ -8,6 +8,7 @@ has run longest first. A node with three tenants of one device each, for a unit 
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -64,6 +65,11 @@ def soonest(preemption: Preemption, unit: Unit) -> Vacancy | None:
 
 
 class _Soonest(Search):
+    def __init__(self, preemption: Preemption, unit: Unit) -> None:
+        super().__init__(preemption, unit)
+        # a decision on a node of its own takes longer than one that chooses among victims; a large gang has one
+        self._victims.steps = max(self._victims.steps // 2, self._victims.cost)
+
     def vacancy(self) -> Vacancy | None:
         best: tuple[_Wait, UnitDecision, Sequence[Block]] | None = None
         with self._inventory.trial() as trial:
@@ -116,24 +122,36 @@ class _Soonest(Search):
         """Return after which pods of a place the unit fits there; None: it does not. Raises OutOfSteps."""
         self._within = AllowedNodes(home.mask)
         names = self._inventory.nodes.names
-        for many in doubled(len(home.rows)):
+        fewest = self._fewest(home)
+        for many in [each for each in doubled(len(home.rows)) if each >= fewest]:
             blocks = self._tenants.blocks([names[row] for row in home.rows[:many]], self._may_end)
             blocks.sort(key=self._end)
             answer = self._victims.without(blocks)
             if answer is None:
                 continue
             low, high = 0, len(blocks)
-            while low < high:
-                middle = (low + high) // 2
-                if (fewer := self._victims.without(blocks[:middle])) is not None:
-                    answer, high = fewer, middle
-                else:
-                    low = middle + 1
+            with suppress(OutOfSteps):
+                while low < high:
+                    middle = (low + high) // 2
+                    if (fewer := self._victims.without(blocks[:middle])) is not None:
+                        answer, high = fewer, middle
+                    else:
+                        low = middle + 1
             gone = blocks[:high]
             ends = [self._end(block)[0] for block in gone]
             known = [end for end in ends if end < math.inf]
             return _Wait(len(ends) - len(known), max(known, default=-math.inf), len(gone)), answer, gone
         return None
+
+    def _fewest(self, home: _Home) -> int:
+        """Return of how many nodes all pods together hold as many devices as must become free, at least 1."""
+        lacking, held = self._lacking(home.mask), self._tenants.held()
+        for number, row in enumerate(home.rows, start=1):
+            pods = self._tenants.on(self._inventory.nodes.names[row])
+            lacking -= sum([held.number(claim_keys(pod)) for pod in pods])
+            if lacking <= 0:
+                return number
+        return len(home.rows)
 
     def _may_end(self, pod: Pod) -> bool:
         uid, is_leaving = pod.metadata.uid, pod.metadata.deletion_timestamp is not None

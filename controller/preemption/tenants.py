@@ -79,7 +79,7 @@ class Tenants:
             self._summaries.pop(old.spec.node_name, None)
             for key in claim_keys(old):
                 _drop(self._users, key, uid)
-                self._stale_claims.add(key)
+                self._note_stale(key)
         if new is not None and is_bound(new):
             uid = new.metadata.uid
             self._on.setdefault(new.spec.node_name, {})[uid] = new
@@ -88,12 +88,18 @@ class Tenants:
             self._summaries.pop(new.spec.node_name, None)
             for key in claim_keys(new):
                 self._users.setdefault(key, {})[uid] = new
-                self._stale_claims.add(key)
+                self._note_stale(key)
 
     def claim_changed(self, key: str) -> None:
         """Note that a claim may hold other devices."""
-        if key in self._users:
+        self._note_stale(key)
+
+    def _note_stale(self, key: str) -> None:
+        """Note that what a claim holds is to be read again; of a claim that came and went since it was read, nothing."""
+        if key in self._users or self._held.knows(key):
             self._stale_claims.add(key)
+        else:
+            self._stale_claims.discard(key)
 
     # -- reading -----------------------------------------------------------------------------------
 

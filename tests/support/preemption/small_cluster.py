@@ -93,11 +93,17 @@ class World:
         self.budgets.append(msgspec.convert(raw, PodDisruptionBudget))
 
     def plan(self, *members, least=None, best_effort=False, condemned=(), **unit):
-        key = GangKey("labels", "default", "urgent") if len(members) > 1 else None
-        rules = PreemptionRules(NOW)
-        budgets = Budgets(self.budgets, best_effort=best_effort)
-        preemption = Preemption(self.inventory, self.tenants, budgets, OPTIONS, rules, condemned=condemned)
         before = held(self.inventory)
-        plan = preemption.plan(Unit(key, members, len(members) if least is None else least, **unit))
+        plan = self.preemption(best_effort=best_effort, condemned=condemned).plan(
+            self.unit(*members, least=least, **unit)
+        )
         assert held(self.inventory) == before
         return plan
+
+    def preemption(self, *, best_effort=False, **options):
+        budgets = Budgets(self.budgets, best_effort=best_effort)
+        return Preemption(self.inventory, self.tenants, budgets, OPTIONS, PreemptionRules(NOW), **options)
+
+    def unit(self, *members, least=None, **unit):
+        key = GangKey("labels", "default", "urgent") if len(members) > 1 else None
+        return Unit(key, members, len(members) if least is None else least, **unit)
