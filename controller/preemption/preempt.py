@@ -37,6 +37,8 @@ from hami_dra.api.resource import ResourceClaim
 _LEAVING_HELPS = Change.RESOURCES_FREED | Change.PODS_LEFT | Change.PODS_MOVED
 """Of the reasons against a node: those that end when pods leave."""
 _FEWEST_STEPS: Final = 200
+_FEWEST_DECISIONS: Final = 5
+"""On a gang, however large it is."""
 _ANY: Final = Rank(0, -OFFSET, 0, 0, 1, -math.inf)
 """Nothing is known of the plans of a gang."""
 
@@ -105,7 +107,11 @@ class _Search:
             self._tenants,
             self._budgets,
             self.decide,
-            steps=max(self._rules.steps // (1 + self._inventory.nodes.size // 1_000), _FEWEST_STEPS),
+            steps=max(
+                self._rules.steps // (1 + self._inventory.nodes.size // 1_000),
+                _FEWEST_STEPS,
+                _FEWEST_DECISIONS * unit.least,
+            ),
             cost=max(unit.least, 1),
         )
 
@@ -189,15 +195,18 @@ class _Search:
         for mask in self._masks(candidates):
             rows = [row for row in candidates if mask[row]]
             self._within = AllowedNodes(mask)
+            lacking = self._lacking(mask)
             for many in _doubled(len(rows)):
                 blocks = self._blocks([names[row] for row in rows[:many]])
+                if sum([block.devices for block in blocks]) < lacking:
+                    continue
                 try:
                     fits = any(self._victims.without(pool) is not None for pool in self._victims.pools(blocks))
                 except OutOfSteps:
                     self._victims.is_cut = True
                     return
                 if fits:
-                    yield Place(self._within, _ANY, self._lacking(mask), blocks)
+                    yield Place(self._within, _ANY, lacking, blocks)
                     break
 
     @cached_property
