@@ -100,6 +100,8 @@ class _Search:
         self._priority = min((self._tenants.priority(request.pod) for request in unit.members), default=0)
         self._within: AllowedNodes | None = None
         """The nodes of the place that is tried; None: all."""
+        self._has_found = False
+        """Whether there is a plan by now: budgets may protect those without whom the unit fits."""
         self._until = math.inf
         """When the first of the pods that must run longer may go."""
         self._victims = Victims(
@@ -163,6 +165,7 @@ class _Search:
                 break
             self._within = place.nodes
             for found in self._victims.cheapest(place.blocks, best[0] if best is not None else None, place.devices):
+                self._has_found = True
                 key = found.rank, self._harm(found)
                 if best is None or key < best[:2]:
                     best = *key, found
@@ -201,13 +204,14 @@ class _Search:
                 if sum([block.devices for block in blocks]) < lacking:
                     continue
                 try:
-                    fits = any(self._victims.without(pool) is not None for pool in self._victims.pools(blocks))
+                    fits = self._victims.without(blocks) is not None
                 except OutOfSteps:
                     self._victims.is_cut = True
                     return
                 if fits:
                     yield Place(self._within, _ANY, lacking, blocks)
-                    break
+                    if self._has_found:
+                        break
 
     @cached_property
     def _room(self) -> Room:

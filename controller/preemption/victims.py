@@ -139,7 +139,7 @@ class Victims:
         self.is_cut = True
         found = None
         with suppress(OutOfSteps):
-            for pool in self.pools(blocks):
+            for pool in self._pools(blocks):
                 if (reprieved := self._reprieved(pool)) is None:
                     continue
                 chosen, answer = reprieved
@@ -160,7 +160,7 @@ class Victims:
             choices += combinations(small, _SMALL)  # type: ignore[arg-type]
         yield from (each for each in self._in_order(choices, best, devices) if each.rank < rank)
 
-    def pools(self, blocks: Sequence[Block]) -> Iterator[Sequence[Block]]:
+    def _pools(self, blocks: Sequence[Block]) -> Iterator[Sequence[Block]]:
         """Yield blocks that exceed no budget even if all of them go, then, for best effort, all.
 
         Of the pods under one budget the most important ones count first, as for kube-scheduler, or

@@ -26,6 +26,7 @@ from controller.preemption.preempt import PreemptionPlan
 from controller.preemption.tenants import seconds_of, started
 from controller.reconcile.preemption import Evictor, Preemptor
 from hami_dra.api import kinds, names
+from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_bound, is_live, is_pending, priority
 from hami_dra.kube.protocol import AlreadyExists, Conflict, Forbidden, NotFound, Protected, Unavailable
 from tests.support.examples import SOAK
@@ -196,7 +197,14 @@ class Preempting(Life):
 
     def gives_up(self, hold, why):
         self.story.append(f"    {self.harness.clock.monotonic():.2f} given up: {hold.pods[0].key}: {why}")
-        if self.calm and "does not fit there any more" in why:
+        leaving = {each.metadata.uid for each in hold.leaving}
+        claims = {key for each in hold.leaving for key in claim_keys(each)}
+        joined = [
+            each
+            for each in self.all(kinds.POD)
+            if each.metadata.uid not in leaving and claims.intersection(claim_keys(each))
+        ]
+        if self.calm and not joined and "does not fit there any more" in why:
             self.problems.append(f"the place of {hold.pods[0].key} on {hold.nodes} was taken by another pod")
 
     # --- in the end ---------------------------------------------------------------------------------------------------
