@@ -16,7 +16,7 @@ import asyncio
 import os
 import random
 from contextlib import suppress
-from typing import ClassVar, Final
+from typing import Final
 from unittest.mock import patch
 
 import pytest
@@ -34,7 +34,7 @@ from tests.support.harness import SPACE
 from tests.support.life_themes import LETTING_GO, SIZES
 from tests.support.lives import SETTINGS, Life, live
 
-LIVES: Final = 1_000 if SOAK else 12
+LIVES: Final = 1_000 if SOAK else 20
 FIRST: Final = random.randrange(2**32) if SOAK else 0
 BLOCKS: Final = 4
 PRIORITIES: Final = (-10, 0, 0, 0, 10, 10, 1000, 2000)
@@ -44,10 +44,11 @@ class Preempting(Life):
     """Pods of many priorities, and all that may go wrong between the plan for one of them and its start."""
 
     themes_of_all = ()
-    settings: ClassVar = {**SETTINGS, "preemption": True, "reconsider": 1e9}
 
     def __init__(self, harness, seed):
         super().__init__(harness, seed)
+        options = [{}, {}, {"preemption_pdb": True}, {"evictions_per_minute": 10}, {"preemption_delay": 5.0}]
+        self.options = self.random.choice(options)
         self.evicted = {}
         """UID of a victim → all that go with it, and the evictor that asked for its eviction."""
         self.refused = set()
@@ -56,6 +57,9 @@ class Preempting(Life):
         """UID of a pod that waits for its place → the evictor that nominated it."""
         self.considered = {}
         """Unit → what was asked about it last."""
+
+    def settings(self):
+        return {**SETTINGS, "preemption": True, "reconsider": 1e9, **self.options}
 
     def steps(self):
         return [
