@@ -39,6 +39,8 @@ from hami_dra.api.resource import ResourceClaim
 _LEAVING_HELPS = Change.RESOURCES_FREED | Change.PODS_LEFT | Change.PODS_MOVED
 """Of the reasons against a node: those that end when pods leave."""
 _FEWEST_STEPS: Final = 200
+_FEWEST_DECISIONS: Final = 5
+"""On a gang, however large it is."""
 _ANY: Final = Rank(0, -OFFSET, 0, 0, 1, -math.inf)
 """Nothing is known of the plans of a gang."""
 
@@ -100,6 +102,8 @@ class Search:
         self._priority = min((self._tenants.priority(request.pod) for request in unit.members), default=0)
         self._within: AllowedNodes | None = None
         """The nodes of the place that is tried; None: all."""
+        self._has_found = False
+        """Whether there is a plan by now: budgets may protect those without whom the unit fits."""
         self._until = math.inf
         """When the first of the pods that must run longer may go."""
         self._victims = Victims(
@@ -107,7 +111,11 @@ class Search:
             self._tenants,
             self._budgets,
             self.decide,
-            steps=max(self._rules.steps // (1 + self._inventory.nodes.size // 1_000), _FEWEST_STEPS),
+            steps=max(
+                self._rules.steps // (1 + self._inventory.nodes.size // 1_000),
+                _FEWEST_STEPS,
+                _FEWEST_DECISIONS * unit.least,
+            ),
             cost=max(unit.least, 1),
         )
 
@@ -167,6 +175,7 @@ class Search:
                 break
             self._within = place.nodes
             for found in self._victims.cheapest(place.blocks, best[0] if best is not None else None, place.devices):
+                self._has_found = True
                 key = found.rank, self._harm(found)
                 if best is None or key < best[:2]:
                     best = *key, found
@@ -199,16 +208,20 @@ class Search:
         for mask in self._masks(candidates):
             rows = [row for row in candidates if mask[row]]
             self._within = AllowedNodes(mask)
+            lacking = self._lacking(mask)
             for many in doubled(len(rows)):
                 blocks = self._blocks([names[row] for row in rows[:many]])
+                if sum([block.devices for block in blocks]) < lacking:
+                    continue
                 try:
-                    fits = any(self._victims.without(pool) is not None for pool in self._victims.pools(blocks))
+                    fits = self._victims.without(blocks) is not None
                 except OutOfSteps:
                     self._victims.is_cut = True
                     return
                 if fits:
-                    yield Place(self._within, _ANY, self._lacking(mask), blocks)
-                    break
+                    yield Place(self._within, _ANY, lacking, blocks)
+                    if self._has_found:
+                        break
 
     @cached_property
     def _room(self) -> Room:

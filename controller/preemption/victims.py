@@ -11,7 +11,8 @@ plan, and smaller ones are tried after it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final, NamedTuple
 
@@ -70,6 +71,8 @@ class Victims:
     """Of one decision on the unit, in steps."""
     is_cut: bool = False
     """Whether choices were left out."""
+    _enough: tuple[Sequence[Block], UnitDecision] = field(init=False)
+    """The fewest blocks known to be enough, and what was decided without them."""
 
     def without(self, blocks: Sequence[Block]) -> UnitDecision | None:
         """Decide as if the blocks were gone. Raises OutOfSteps."""
@@ -135,29 +138,29 @@ class Victims:
         """Yield a plan by kube-scheduler's way, then plans of few victims that are better."""
         self.is_cut = True
         found = None
-        for pool in self.pools(blocks):
-            if (chosen := self._reprieved(pool)) is None:
-                continue
-            rank, victims = self.rank(chosen)
-            if rank.violations and not self.budgets.best_effort:
-                continue
-            if found is None or rank < found[0]:
-                found = rank, victims, chosen
+        with suppress(OutOfSteps):
+            for pool in self._pools(blocks):
+                if (reprieved := self._reprieved(pool)) is None:
+                    continue
+                chosen, answer = reprieved
+                rank, victims = self.rank(chosen)
+                if rank.violations and not self.budgets.best_effort:
+                    continue
+                if found is None or rank < found.rank:
+                    found = Found(rank, victims, answer, tuple(chosen))
         if found is None:
             return
-        rank, victims, chosen = found
+        rank, chosen = found.rank, found.blocks
         if best is None or rank <= best:
-            answer = self.without(chosen)
-            if answer is not None:
-                yield Found(rank, victims, answer, tuple(chosen))
-                best = rank
+            yield found
+            best = rank
         small = [each for each in blocks if self.tenants.priority(self._first(each)) <= rank.highest]
         choices = [(each,) for each in small]
         if len(small) <= 2 * EXACT and len(chosen) > _SMALL - 1:
             choices += combinations(small, _SMALL)  # type: ignore[arg-type]
         yield from (each for each in self._in_order(choices, best, devices) if each.rank < rank)
 
-    def pools(self, blocks: Sequence[Block]) -> Iterator[Sequence[Block]]:
+    def _pools(self, blocks: Sequence[Block]) -> Iterator[Sequence[Block]]:
         """Yield blocks that exceed no budget even if all of them go, then, for best effort, all.
 
         Of the pods under one budget the most important ones count first, as for kube-scheduler, or
@@ -172,15 +175,19 @@ class Victims:
         if self.budgets.best_effort:
             yield blocks
 
-    def _reprieved(self, blocks: Sequence[Block]) -> list[Block] | None:
+    def _reprieved(self, blocks: Sequence[Block]) -> tuple[Sequence[Block], UnitDecision] | None:
         """Return what is left of the blocks after all were given back that need not go, the most
-        important ones first and before them those that exceed a budget (SelectVictimsOnNode).
+        important ones first and before them those that exceed a budget (SelectVictimsOnNode), and what
+        was decided without it. When the steps are spent, the others are not given back.
         """
-        if not blocks or self.without(blocks) is None:
+        if not blocks or (answer := self.without(blocks)) is None:
             return None
+        self._enough = blocks, answer
         exceeded = {pod.metadata.uid for pod in self.budgets.exceeded_by(self._ordered(blocks))}
         ordered = sorted(blocks, key=lambda each: self._importance(each, exceeded))
-        return self._kept(ordered, (), is_enough=False)
+        with suppress(OutOfSteps):
+            self._kept(ordered, (), is_enough=False)
+        return self._enough
 
     def _kept(self, segment: Sequence[Block], others: Sequence[Block], *, is_enough: bool | None = None) -> list[Block]:
         """Return those of the segment that must go together with the others: none if the others are
@@ -188,7 +195,10 @@ class Victims:
         what giving back one after the other comes to, in fewer decisions.
         """
         if is_enough is None:
-            is_enough = self.without(others) is not None
+            answer = self.without(others)
+            is_enough = answer is not None
+            if answer is not None:
+                self._enough = others, answer
         if is_enough or len(segment) == 1:
             return [] if is_enough else [*segment]
         half = len(segment) // 2

@@ -16,7 +16,7 @@ import asyncio
 import os
 import random
 from contextlib import suppress
-from typing import ClassVar, Final
+from typing import Final
 from unittest.mock import patch
 
 import pytest
@@ -26,6 +26,7 @@ from controller.preemption.preempt import PreemptionPlan
 from controller.preemption.tenants import seconds_of, started
 from controller.reconcile.preemption import Evictor, Preemptor
 from hami_dra.api import kinds, names
+from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_bound, is_live, is_pending, priority
 from hami_dra.kube.protocol import AlreadyExists, Conflict, Forbidden, NotFound, Protected, Unavailable
 from tests.support.examples import SOAK
@@ -33,7 +34,7 @@ from tests.support.harness import SPACE
 from tests.support.life_themes import LETTING_GO, SIZES
 from tests.support.lives import SETTINGS, Life, live
 
-LIVES: Final = 1_000 if SOAK else 12
+LIVES: Final = 1_000 if SOAK else 20
 FIRST: Final = random.randrange(2**32) if SOAK else 0
 BLOCKS: Final = 4
 PRIORITIES: Final = (-10, 0, 0, 0, 10, 10, 1000, 2000)
@@ -43,10 +44,11 @@ class Preempting(Life):
     """Pods of many priorities, and all that may go wrong between the plan for one of them and its start."""
 
     themes_of_all = ()
-    settings: ClassVar = {**SETTINGS, "preemption": True, "reconsider": 1e9}
 
     def __init__(self, harness, seed):
         super().__init__(harness, seed)
+        options = [{}, {}, {"preemption_pdb": True}, {"evictions_per_minute": 10}, {"preemption_delay": 5.0}]
+        self.options = self.random.choice(options)
         self.evicted = {}
         """UID of a victim → all that go with it, and the evictor that asked for its eviction."""
         self.refused = set()
@@ -55,6 +57,9 @@ class Preempting(Life):
         """UID of a pod that waits for its place → the evictor that nominated it."""
         self.considered = {}
         """Unit → what was asked about it last."""
+
+    def settings(self):
+        return {**SETTINGS, "preemption": True, "reconsider": 1e9, **self.options}
 
     def steps(self):
         return [
@@ -196,7 +201,14 @@ class Preempting(Life):
 
     def gives_up(self, hold, why):
         self.story.append(f"    {self.harness.clock.monotonic():.2f} given up: {hold.pods[0].key}: {why}")
-        if self.calm and "does not fit there any more" in why:
+        leaving = {each.metadata.uid for each in hold.leaving}
+        claims = {key for each in hold.leaving for key in claim_keys(each)}
+        joined = [
+            each
+            for each in self.all(kinds.POD)
+            if each.metadata.uid not in leaving and claims.intersection(claim_keys(each))
+        ]
+        if self.calm and not joined and "does not fit there any more" in why:
             self.problems.append(f"the place of {hold.pods[0].key} on {hold.nodes} was taken by another pod")
 
     # --- in the end ---------------------------------------------------------------------------------------------------

@@ -164,7 +164,6 @@ class Life(Themes):
     """What happens, one step after the other."""
 
     themes_of_all = THEMES
-    settings = SETTINGS
 
     def __init__(self, harness, seed):
         self.harness = harness
@@ -209,6 +208,9 @@ class Life(Themes):
         await self.come_to_rest()
         await self.judge()
 
+    def settings(self):
+        return SETTINGS
+
     def steps(self):
         """What may happen, and how often in proportion."""
         return [
@@ -226,7 +228,7 @@ class Life(Themes):
     def start_controller(self):
         self.trouble = Trouble(self.cluster, self.random)
         self.mortal = Mortal(self.trouble, 0, before=False)
-        self.task = self.harness.start(through=self.mortal, leader_election=self.elects, **self.settings)
+        self.task = self.harness.start(through=self.mortal, leader_election=self.elects, **self.settings())
 
     # --- pods and what they ask for -------------------------------------------------------------------------------------
 

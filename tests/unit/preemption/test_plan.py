@@ -223,6 +223,16 @@ def test_a_gang_takes_more_nodes_where_a_budget_protects_the_first_ones():
     assert (len(plan.victims), plan.nodes) == (2, ("n00", "n01"))
 
 
+@pytest.mark.parametrize(("size", "nodes"), [(24, 24), (100, 100), (100, 128), (24, 60), (300, 300)])
+def test_a_gang_of_any_size_has_a_plan(size, nodes):
+    world = World(nodes=nodes, cards=1)
+    names = sorted(world.inventory.nodes.names)
+    for number, name in enumerate(names):
+        world.run(f"p{number}", name, [0], priority=number % 3)
+    plan = world.plan(*(urgent(f"urgent-{number}") for number in range(size)))
+    assert size <= len(plan.victims) <= size + size // 10
+
+
 def test_a_gang_evicts_for_the_members_that_must_run():
     world = World(cards=3)
     for number in range(3):
