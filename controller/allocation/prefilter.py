@@ -10,7 +10,7 @@ The result is necessary, not sufficient: constraints, counters and several reque
 left to the search (`search.solve`). It never rules out a card that the search would take.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -25,6 +25,7 @@ from controller.allocation.ownership import Scope
 from controller.allocation.request import ResolvedRequest
 from controller.allocation.selectors import Selector, over_budget
 from controller.allocation.use_lists import refused_by_lists
+from controller.cluster.incremental.changes import LruCache
 from controller.cluster.incremental.derived_column import LogReader
 from controller.cluster.incremental.growth import grown
 from controller.inventory.columns import NOWHERE
@@ -41,6 +42,7 @@ from hami_dra.vendors.registry import VENDORS
 
 _FEW: Final = 512
 """Up to this many changed rows, update the counts individually."""
+_PUBLISHED_KEPT: Final = 8
 _STATES_KEPT: Final = 1 << 11
 """States of cards cached per shape of request: the code of a card is valid for the next one in the same state."""
 
@@ -66,6 +68,13 @@ def request_columns(
     )
     columns.refresh()
     return columns
+
+
+class _PublishedCodes(LruCache[Codes]):
+    """Codes of all devices as if none were in use. Requests that differ in amounts alone share them."""
+
+    def __init__(self, _: Inventory) -> None:
+        super().__init__(_PUBLISHED_KEPT)
 
 
 class RequestColumns:
@@ -96,6 +105,14 @@ class RequestColumns:
         self._ignored = ignored_taints
         self._mutex = mutex
         self._preferences = [(vendor, request_preferences.of(vendor)) for vendor in VENDORS]
+        self._rules: tuple[Hashable, ...] = (
+            *[
+                tuple([(each.expression, each.payer) for each in some])
+                for some in (view.class_selectors, view.selectors)
+            ],
+            *(view.tolerations, view.features, scope, ignored_taints, request_preferences),
+        )
+        """What decides about devices as they are published, except for the amounts."""
         self._kinds = DeviceEquivalence(view, scope)
         self._taints: list[int] = []
         self._states = inventory.derived(DeviceStates, DeviceStates)
@@ -180,9 +197,15 @@ class RequestColumns:
         if len(self.codes) < devices.size:
             self._published = grown(self._published, len(devices.active), NOT_OF_CLASS)
             self.codes = grown(self.codes, len(devices.active), NOT_OF_CLASS)
-        if republished is None or republished.size:
-            again = np.arange(devices.size) if republished is None else republished
-            self._published[again] = self._judge_published(again)
+        if republished is None:
+            self._kinds.learn(devices.kind_samples)
+            key = devices.structure.version, *self._rules, self._kinds.code.tobytes()
+            rows = np.arange(devices.size)
+            known = self._inventory.derived(_PublishedCodes, _PublishedCodes)
+            self._published[rows] = known.get(key, lambda: self._judge_published(rows))
+            changed = None
+        elif republished.size:
+            self._published[republished] = self._judge_published(republished)
             changed = None
         self._states.refresh()
         if changed is None or len(few := {*changed}) > _FEW:

@@ -60,7 +60,7 @@ class RoomForAll:
         """The fewest devices that a member takes of those that only one node has."""
         self._least: dict[tuple[bytes, bool], Ints] = {}
         """By devices that fit (bits by row) and whether they may be taken more than once: the least
-        slots, cores and memory that is asked of each kind of device.
+        slots, cores and memory that a request takes of each kind of device.
         """
 
     def ask(self, amounts: Mapping[str, int], left: Mapping[str, Ints]) -> None:
