@@ -25,6 +25,7 @@ from controller.preemption import Tenants
 from controller.preemption.preempt import PreemptionPlan
 from controller.preemption.tenants import seconds_of, started
 from controller.reconcile.preemption import Evictor, Preemptor
+from controller.reconcile.preemption.reservations import Reservations
 from hami_dra.api import kinds, names
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_bound, is_live, is_pending, priority
@@ -47,7 +48,14 @@ class Preempting(Life):
 
     def __init__(self, harness, seed):
         super().__init__(harness, seed)
-        options = [{}, {}, {"preemption_pdb": True}, {"evictions_per_minute": 10}, {"preemption_delay": 5.0}]
+        options = [
+            {},
+            {},
+            {"preemption_pdb": True},
+            {"evictions_per_minute": 10},
+            {"preemption_delay": 5.0},
+            {"save_after": 20.0},
+        ]
         self.options = self.random.choice(options)
         self.evicted = {}
         """UID of a victim → all that go with it, and the evictor that asked for its eviction."""
@@ -57,6 +65,7 @@ class Preempting(Life):
         """UID of a pod that waits for its place → the evictor that nominated it."""
         self.considered = {}
         """Unit → what was asked about it last."""
+        self.reserves = True
 
     def settings(self):
         return {**SETTINGS, "preemption": True, "reconsider": 1e9, **self.options}
@@ -219,6 +228,10 @@ class Preempting(Life):
             with suppress(NotFound):
                 patch_ = {"metadata": {"finalizers": None}}
                 await self.cluster.patch(kinds.POD, found.metadata.name, patch_, namespace=SPACE)
+        self.reserves = False
+        if (term := self.harness.controller._term) is not None:
+            for hold in [each for each in term._preemptor._holds if each.slot is not None]:
+                term._preemptor._give_up(hold, "others have their turn")
         await super().come_to_rest()
 
     async def judge(self):
@@ -253,6 +266,8 @@ class Preempting(Life):
     def missed(self, preemptor):
         """Plans for units that wait."""
         found = []
+        if not self.settings()["preemption"]:
+            return found
         for unit in self.considered.values():
             pods = [self.stored(kinds.POD, request.pod.key) for request in unit.ready]
             if not all(
@@ -263,7 +278,7 @@ class Preempting(Life):
             claims = [
                 self.stored(kinds.RESOURCE_CLAIM, each.claim.key) for request in unit.ready for each in request.claims
             ]
-            if not preemptor._may_preempt(unit) or any(claim is None or claim.status.allocation for claim in claims):
+            if not preemptor._may_hold(unit) or any(claim is None or claim.status.allocation for claim in claims):
                 continue
             plan = preemptor._preemption().plan(unit.unit)
             if isinstance(plan, PreemptionPlan) and len(plan.victims) <= preemptor._most_victims(unit, plan):
@@ -299,6 +314,7 @@ def preempting_life(seed, steps):
 
     evict, spare, nominate = Evictor._evict, Evictor._spare, Evictor._nominate
     give_up, consider, placed = Preemptor._give_up, Preemptor.consider, Preemptor.placed
+    reserve = Reservations.reserve
 
     async def watched_nominate(evictor, found, node):
         lives[0].nominators[found.metadata.uid] = evictor
@@ -326,7 +342,11 @@ def preempting_life(seed, steps):
         lives[0].considered[unit.key] = unit
         return consider(preemptor, unit, digest, refusal)
 
+    def watched_reserve(reservations, unit, *about):
+        return reserve(reservations, unit, *about) if lives[0].reserves else None
+
     with (
+        patch.object(Reservations, "reserve", watched_reserve),
         patch.object(Evictor, "_evict", watched_evict),
         patch.object(Evictor, "_spare", watched_spare),
         patch.object(Evictor, "_nominate", watched_nominate),

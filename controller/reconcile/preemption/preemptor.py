@@ -12,7 +12,8 @@ or that is evaluated while it has a place (`resume`).
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
 from datetime import timedelta
@@ -102,25 +103,46 @@ class Preemptor:
 
         `digest`: of the unit's signature. Raises SliceSpent.
         """
-        if not refusal.lacks_room or (unit.gang is not None and (unit.gang.bound or unit.settled)):
-            return None  # of a gang of which some run, or have their devices, the minimum may be met
-        preemption = self._preemption()
-        if (hold := self._holds.of(unit.key)) is not None:
-            return self._still_reserved(hold, unit, preemption)
-        claims = (entry.claim.key for request in unit.ready for entry in request.claims)
-        if any(map(self._holds.concerned, claims)):
+        if not refusal.lacks_room or not self._may_hold(unit):
             return None
-        if (answer := self._reservations.meanwhile(unit, preemption)) is not None:
-            return answer
+        preemption = self._preemption()
         priority = min(preemption.tenants.priority(request.pod) for request in unit.ready)
-        waits = self._make_room(unit, digest, preemption, priority)
+        hold = self._holds.of(unit.key)
+        if hold is None and (answer := self._reservations.meanwhile(unit, preemption)) is not None:
+            return answer
+        with self._without(hold):
+            waits = self._make_room(unit, digest, preemption, priority)
         if waits is not None and waits.until < math.inf:
             return waits
-        preemption = replace_fields(preemption, condemned=self._victims(self._holds))
-        reserved = self._reservations.reserve(unit, digest, preemption, priority)
-        if (hold := self._holds.of(unit.key)) is not None:
-            self.evictor.begin(hold)
+        reserved: Waits | None
+        if hold is not None:
+            reserved = self._still_reserved(hold, unit, preemption)
+        else:
+            preemption = replace_fields(preemption, condemned=self._victims(self._holds))
+            reserved = self._reservations.reserve(unit, digest, preemption, priority)
+            if (hold := self._holds.of(unit.key)) is not None:
+                self.evictor.begin(hold)
         return waits if reserved is None else replace(reserved, review=math.inf if waits is None else waits.review)
+
+    def _may_hold(self, unit: QueuedUnit) -> bool:
+        """Return whether a place may be held for the unit. A gang of which some run, or have their
+        devices, waits for room without: its minimum may be met.
+        """
+        if unit.gang is not None and (unit.gang.bound or unit.settled):
+            return False
+        claims = [entry.claim.key for request in unit.ready for entry in request.claims]
+        return all(hold.key == unit.key for claim in claims for hold in self._holds.concerned(claim))
+
+    @contextmanager
+    def _without(self, hold: Hold | None) -> Iterator[None]:
+        """Give up what is reserved for a unit, unless that is still needed afterwards."""
+        if hold is not None:
+            self._holds.end(hold)
+        try:
+            yield
+        finally:
+            if hold is not None and self._holds.of(hold.key) is None:
+                self._holds.begin(hold)
 
     def _still_reserved(self, hold: Hold, unit: QueuedUnit, preemption: Preemption) -> Waits:
         """Keep the place that is reserved for a unit, or give it up if it cannot come true."""
