@@ -251,7 +251,9 @@ class Preemptor:
                     self._give_up(hold, f"pod {(new or old or Pod()).key} needs none any more")
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        for hold in self._holds.concerned((new or old or ResourceClaim()).key):
+        key = (new or old or ResourceClaim()).key
+        self._left_claims.claim_changed(key, new)
+        for hold in self._holds.concerned(key):
             if new is None or old is None or old.status.allocation != new.status.allocation:
                 self._evaluate(hold)
 
