@@ -72,9 +72,28 @@ def gang():
     return Gang()
 
 
+class Alone(Gang):
+    """The same pods, without a gang: places are held for two that wait."""
+
+    kind = "reserved"
+
+    def gang_key(self, _pod):
+        return None
+
+    def gang_keys(self):
+        return []
+
+    def held_for(self, _key):
+        return Held(self.kind, datetime(2026, 11, 21, 8, 1, tzinfo=UTC), datetime(2026, 11, 21, 9, 1, tzinfo=UTC))
+
+
 @pytest.fixture
 def shown(gang):
-    pages = site(gang, History(), Readings(None)).pages
+    return shown_of(gang)
+
+
+def shown_of(source):
+    pages = site(source, History(), Readings(None)).pages
 
     def shown(path, language="en", **query):
         page = pages[path]
@@ -152,3 +171,23 @@ def test_the_state_of_a_gang(shown, gang, needed, nodes, state):
     text = shown("/gangs", state=state)
     assert f"chip g-{state}" in text
     assert problem in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "chinese"),
+    [
+        ("reserved", "reserved for pod default/waits, which has waited for long", "为久等的 Pod default/waits 预留"),
+        ("preemption", "held for pod default/waits, which preempts", "为抢占中的 Pod default/waits 保留"),
+    ],
+)
+def test_a_place_that_is_held_for_a_pod_is_shown_wherever_one_of_a_gang_is(kind, words, chinese):
+    alone = Alone()
+    alone.kind = kind
+    shown = shown_of(alone)
+    node = shown("/node", name="n1")
+    assert words in node
+    assert "2026-11-21 09:01:00" in node[node.index('id="reserved"') :]
+    assert chinese in shown("/node", "zh", name="n1")
+    for path, query in (("/device", {"id": DEVICE}), ("/devices", {}), ("/pods", {}), ("/pending", {})):
+        assert words in shown(path, **query), path
+    assert "1 held for pods that wait" in shown("/")
