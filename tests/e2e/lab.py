@@ -3,6 +3,7 @@
 Everything is read from the API server as the administrator; nothing of the product's view is used to judge the product.
 """
 
+import contextlib
 from pathlib import Path
 
 import yaml
@@ -135,6 +136,21 @@ class Lab:
 
     def delete_pod(self, name, **options):
         self.api.delete(f"{self.pods_path}/{name}", **options)
+
+    @contextlib.contextmanager
+    def other_controller(self, *flags):
+        """A controller with other flags in place of the installation's."""
+        process = self.hami.programs["controller"].process
+        process.stop()
+        other = self.hami.start_controller(*flags, name="controller-other")
+        self.hami.wait_ready()
+        try:
+            yield
+        finally:
+            other.process.stop()
+            del self.hami.programs["controller-other"]
+            process.start()
+            self.hami.wait_ready()
 
     def slices(self):
         return self.api.list(observe.SLICES)

@@ -164,7 +164,7 @@ def test_best_effort_deletes_where_nothing_else_helps(lab):
     lab.create(budget("web", "web", 1))
     run(lab, of("low", "web", of="node", labels={"app": "web"}))
     wait_allowed(lab, "web", 0)
-    with other_controller(lab, *ON, "--preemption-pdb=best-effort"):
+    with lab.other_controller(*ON, "--preemption-pdb=best-effort"):
         run(lab, of("high", "urgent", of="node"))
     check_evicted(lab, "web")
 
@@ -318,26 +318,10 @@ def test_killed_at_a_write_it_evicts_no_other_pods(lab, controller, resource, wr
 # --- controls ----------------------------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def other_controller(lab, *flags):
-    """A controller with other flags in place of the module's."""
-    process = lab.hami.programs["controller"].process
-    process.stop()
-    other = lab.hami.start_controller(*flags, name="controller-other")
-    lab.hami.wait_ready()
-    try:
-        yield
-    finally:
-        other.process.stop()
-        del lab.hami.programs["controller-other"]
-        process.start()
-        lab.hami.wait_ready()
-
-
 def test_control_without_preemption_it_waits(lab):
     lab.machines(T4, "n0")
     run(lab, of("low", "tenant", of="node"))
-    with other_controller(lab, *QUICK):
+    with lab.other_controller(*QUICK):
         lab.create(of("high", "urgent", of="node"))
         lab.wait_event("urgent", "FilteringFailed")
         lab.api.wait_for("kube-scheduler's refusal", lambda: lab.refusal("urgent"))

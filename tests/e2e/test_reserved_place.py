@@ -16,12 +16,11 @@ pytestmark = pytest.mark.on_1_36
 WAIT = 6
 
 
-@pytest.fixture(scope="module", params=[f"{WAIT}s", "0s"], ids=["reserved", "control"])
-def hami(request, make_installation):
+@pytest.fixture(scope="module")
+def hami(make_installation):
     installation = make_installation()
-    installation.start_controller(*QUICK, f"--save-after={request.param}")
+    installation.start_controller(*QUICK, f"--save-after={WAIT}s")
     installation.wait_ready()
-    installation.reserves = request.param != "0s"
     return installation
 
 
@@ -45,8 +44,8 @@ def stream(lab, seconds):
         yield number
 
 
-@pytest.mark.parametrize("is_gang", [False, True], ids=["pod", "gang"])
-def test_a_large_job_beside_a_stream_of_small_ones(lab, is_gang):
+def large(lab, *, is_gang):
+    """What was created beside the stream, and which of it runs in the end."""
     lab.machines(T4, "n0")
     lab.create(template("card", request(count=1)), template("node", request(count=4)))
     jobs = (
@@ -54,6 +53,7 @@ def test_a_large_job_beside_a_stream_of_small_ones(lab, is_gang):
         if is_gang
         else [pod("large-0", templates=["node"])]
     )
+    runs = []
     for number in stream(lab, 4 * WAIT):
         if number == 6:
             lab.create(*jobs)
@@ -62,11 +62,18 @@ def test_a_large_job_beside_a_stream_of_small_ones(lab, is_gang):
         ]
         if runs:
             break
-    if lab.hami.reserves:
-        lab.wait_running(names=[each["metadata"]["name"] for each in jobs], seconds=30)
-        note = lab.wait_event("large-0", "PlaceReserved")
-        assert "its place on node n0 is reserved" in note
-        assert lab.events(reason="Preempted") == []
-        assert lab.overcommitted() == []
-    else:
-        assert runs == []
+    return [each["metadata"]["name"] for each in jobs], runs
+
+
+@pytest.mark.parametrize("is_gang", [False, True], ids=["pod", "gang"])
+def test_a_large_job_beside_a_stream_of_small_ones_gets_a_place(lab, is_gang):
+    names, _ = large(lab, is_gang=is_gang)
+    lab.wait_running(names=names, seconds=30)
+    assert "its place on node n0 is reserved" in lab.wait_event("large-0", "PlaceReserved")
+    assert lab.events(reason="Preempted") == []
+    assert lab.overcommitted() == []
+
+
+def test_control_without_reservations_it_starves(lab):
+    with lab.other_controller(*QUICK, "--save-after=0s"):
+        assert large(lab, is_gang=False)[1] == []

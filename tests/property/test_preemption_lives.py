@@ -304,6 +304,15 @@ class Preempting(Life):
         return differs + await super().drift()
 
 
+def reserving_until_rest(lives):
+    reserve = Reservations.reserve
+
+    def watched(reservations, unit, *about):
+        return reserve(reservations, unit, *about) if lives[0].reserves else None
+
+    return patch.object(Reservations, "reserve", watched)
+
+
 def preempting_life(seed, steps):
     lives = []
 
@@ -314,7 +323,6 @@ def preempting_life(seed, steps):
 
     evict, spare, nominate = Evictor._evict, Evictor._spare, Evictor._nominate
     give_up, consider, placed = Preemptor._give_up, Preemptor.consider, Preemptor.placed
-    reserve = Reservations.reserve
 
     async def watched_nominate(evictor, found, node):
         lives[0].nominators[found.metadata.uid] = evictor
@@ -342,11 +350,8 @@ def preempting_life(seed, steps):
         lives[0].considered[unit.key] = unit
         return consider(preemptor, unit, digest, refusal)
 
-    def watched_reserve(reservations, unit, *about):
-        return reserve(reservations, unit, *about) if lives[0].reserves else None
-
     with (
-        patch.object(Reservations, "reserve", watched_reserve),
+        reserving_until_rest(lives),
         patch.object(Evictor, "_evict", watched_evict),
         patch.object(Evictor, "_spare", watched_spare),
         patch.object(Evictor, "_nominate", watched_nominate),
