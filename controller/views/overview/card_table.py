@@ -121,6 +121,13 @@ class CardTable:
             np.add.at(self.slots_used, cards, devices.slots_used[rows])
             np.add.at(self.cores_used, cards, devices.cores_used[rows])
             np.add.at(self.memory_used, cards, devices.memory_used[rows])
+        # what is reserved for a unit counts on top of the pods that are still there
+        for used, total in (
+            (self.slots_used, devices.slots_total),
+            (self.cores_used, devices.cores_total),
+            (self.memory_used, devices.memory_total),
+        ):
+            np.minimum(used, total[:size], out=used, where=total[:size] > 0)
         # `blocked`: other claims draw on the counters of the card
         self.held = active & ~part & (held | (self.parts_used > 0) | devices.blocked[:size])
 

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.gangs import gang_of
+from controller.views.overview import overview
 from controller.views.overview.reservations import Held, reservations
 from hami_dra.api import names
 from tests.cards import card, slice_of
@@ -84,3 +85,11 @@ def test_a_place_that_is_held_for_a_pod_is_shown_by_the_leader_only(held, kind):
     assert (found.kind, found.holder, found.pod, found.name) == (kind, "pod default/m0", "default/m0", "m0")
     assert (found.node, found.devices) == ("n1", (DEVICE,))
     assert (found.since, found.until) == ("2026-11-21T08:01:00+00:00", "2026-11-21T08:02:00+00:00")
+
+
+def test_what_is_reserved_on_top_of_those_who_are_there_is_no_use_beyond_the_device(held):
+    inventory = cluster(slice_of("n1", [card(0)]), claims=[held])
+    for name in ("second", "third", "fourth", "fifth"):
+        inventory.assume(name, held.status.allocation)
+    (shown,) = overview(inventory, [held], []).cards
+    assert (shown.memory_used, shown.cores_used) == (shown.memory_total, shown.cores_total)
