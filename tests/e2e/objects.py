@@ -2,6 +2,8 @@
 
 import itertools
 
+from tests.support.gang_objects import MIN_AVAILABLE_LABEL, NAME_LABEL
+
 NODE_POLICY = "hami.io/node-scheduler-policy"
 DEVICE_POLICY = "hami.io/gpu-scheduler-policy"
 CLASS = "nvidia-vgpu.hami.io"
@@ -90,6 +92,24 @@ def deployment(name, replicas, like):
             "selector": {"matchLabels": {"app": name}},
             "template": {"metadata": metadata, "spec": like["spec"]},
         },
+    }
+
+
+def jobset(name, members, **options):
+    """A leader and workers, two Jobs, in one gang by labels: JobSet 0.12 knows no gangs. `options`: of the pods."""
+    item = pod("ignored", labels={NAME_LABEL: name, MIN_AVAILABLE_LABEL: str(members)}, **options)
+
+    def replicated(role, count):
+        spec = {**item["spec"], "restartPolicy": "OnFailure"}
+        pods = {"metadata": {"labels": item["metadata"]["labels"]}, "spec": spec}
+        job = {"parallelism": count, "completions": count, "template": pods}
+        return {"name": role, "replicas": 1, "template": {"spec": job}}
+
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name},
+        "spec": {"replicatedJobs": [replicated("leader", 1), replicated("worker", members - 1)]},
     }
 
 

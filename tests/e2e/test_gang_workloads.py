@@ -13,7 +13,7 @@ from hack.controlplane.variants import GANG_ALPHAS
 from hack.installation import QUICK
 from tests.e2e.gang_watch import GangWatcher
 from tests.e2e.lab import T4
-from tests.e2e.objects import pod, request, template
+from tests.e2e.objects import jobset, pod, request, template
 from tests.support.gang_objects import MIN_AVAILABLE_LABEL, NAME_LABEL
 
 CARDS = 4
@@ -41,24 +41,6 @@ def one_card(**labels):
     """A pod template."""
     item = pod("ignored", templates=["card"], labels=labels)
     return {"metadata": {"labels": item["metadata"]["labels"]}, "spec": item["spec"]}
-
-
-def jobset(name, members):
-    """A leader and workers, two Jobs, in one gang by labels: JobSet 0.12 knows no gangs."""
-    gang = {NAME_LABEL: name, MIN_AVAILABLE_LABEL: str(members)}
-
-    def replicated(role, count):
-        item = one_card(**gang)
-        spec = {**item["spec"], "restartPolicy": "OnFailure"}
-        job = {"parallelism": count, "completions": count, "template": {**item, "spec": spec}}
-        return {"name": role, "replicas": 1, "template": {"spec": job}}
-
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name},
-        "spec": {"replicatedJobs": [replicated("leader", 1), replicated("worker", members - 1)]},
-    }
 
 
 def leader_worker_set(name, members):
@@ -170,7 +152,7 @@ def runs_whole_again_and_again(lab, workload):
 
 @pytest.mark.usefixtures("jobset_controller")
 def test_a_jobset(cards):
-    runs_whole_again_and_again(cards, jobset("train", CARDS))
+    runs_whole_again_and_again(cards, jobset("train", CARDS, templates=["card"]))
 
 
 @pytest.mark.usefixtures("lws_controller")

@@ -13,7 +13,18 @@ from hack.installation import QUICK
 from hami_dra.api import names
 from tests.e2e.holder import Holder
 from tests.e2e.lab import T4
-from tests.e2e.objects import budget, claim, cpu, deployment, device_class, pod, priority_class, request, template
+from tests.e2e.objects import (
+    budget,
+    claim,
+    cpu,
+    deployment,
+    device_class,
+    jobset,
+    pod,
+    priority_class,
+    request,
+    template,
+)
 from tests.support.gang_objects import in_labelled_group, named
 
 on_1_36 = pytest.mark.on_1_36
@@ -208,6 +219,27 @@ def test_a_gang_takes_as_many_nodes_as_it_needs(lab):
     check_evicted(lab, "a", "b")
     assert names_of(lab) == {"g-0", "g-1", "c"}
     assert lab.overcommitted() == []
+
+
+@pytest.mark.usefixtures("jobset_controller")
+def test_a_jobset_goes_as_a_whole_and_comes_back_when_there_is_room(lab):
+    """Its controllers make both pods anew, which wait: half of them would have room."""
+    lab.machines(T4, "n0")
+    workload = lab.create(jobset("train", 2, templates=["half"], priorityClassName="low"))
+    try:
+        lab.wait_running(2)
+        run(lab, of("high", "urgent"))
+        lab.api.wait_for("both evictions", lambda: len(evicted(lab)) == 2)
+        lab.api.wait_for("two others", lambda: len(names_of(lab)) == 3)
+        for name in names_of(lab) - {"urgent"}:
+            lab.wait_event(name, "FilteringFailed")
+        assert [each.pod for each in lab.placements()] == ["urgent"]
+        lab.delete_pod("urgent")
+        lab.wait_running(2)
+        assert len(evicted(lab)) == 2
+        assert lab.overcommitted() == []
+    finally:
+        lab.api.remove(workload, propagationPolicy="Foreground")
 
 
 # --- while it lasts ----------------------------------------------------------------------------------------------------------
