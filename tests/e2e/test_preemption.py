@@ -169,6 +169,29 @@ def test_budgets_are_respected_also_where_two_are_in_the_way(lab):
     assert lab.overcommitted() == []
 
 
+def test_a_budget_that_is_used_up_just_before_the_eviction_spares_the_victim(lab):
+    """The API server answers 429; what somebody else's eviction left is taken in its place."""
+    lab.machines(T4, "n0", "n1")
+    pods = [
+        on(f"n{i}", priority, f"web-{i}", of="node", labels={"app": "web"})
+        for i, priority in enumerate(("low", "middle"))
+    ]
+    run(lab, *pods)
+    lab.create(budget("web", "web", 1))
+    wait_allowed(lab, "web", 1)
+    with Holder(lab.plane, "pods/eviction") as holder:
+        holder.arm()
+        lab.create(of("high", "urgent", of="node"))
+        holder.wait_caught()
+        assert lab.pod("urgent")["status"]["nominatedNodeName"] == "n0"
+        lab.api.create(f"{lab.pods_path}/web-1/eviction", {"metadata": {"name": "web-1"}})
+        holder.let_go()
+        lab.wait_running(names=["urgent", "web-0"])
+    assert lab.placement("urgent").node == "n1"
+    check_evicted(lab)
+    assert names_of(lab) == {"urgent", "web-0"}
+
+
 @on_1_36
 def test_best_effort_deletes_where_nothing_else_helps(lab):
     lab.machines(T4, "n0")
