@@ -9,6 +9,7 @@ import contextlib
 
 import pytest
 
+from hack.controlplane.variants import GANGS, GANGS_1_36
 from hack.installation import QUICK
 from hami_dra.api import names
 from tests.e2e.holder import Holder
@@ -25,7 +26,7 @@ from tests.e2e.objects import (
     request,
     template,
 )
-from tests.support.gang_objects import in_labelled_group, named
+from tests.support.gang_objects import in_labelled_group, in_pod_group, named, pod_group
 
 on_1_36 = pytest.mark.on_1_36
 ON = (*QUICK, "--preemption=devices")
@@ -263,6 +264,35 @@ def test_a_jobset_goes_as_a_whole_and_comes_back_when_there_is_room(lab):
         assert lab.overcommitted() == []
     finally:
         lab.api.remove(workload, propagationPolicy="Foreground")
+
+
+# --- beside kube-scheduler's own preemption of groups --------------------------------------------------------------------------
+
+
+@pytest.mark.kubernetes(GANGS, GANGS_1_36)
+def test_a_pod_group_takes_its_victims_once(lab):
+    """For the CPU that it needs kube-scheduler might evict as well: it never sees the group before there is room."""
+    lab.machines(T4, "n0", "n1", "n2")
+    tenants = [on(f"n{i}", "low", f"t-{i}", of="node", resources=cpu("60")) for i in range(2)]
+    run(lab, *tenants, on("n2", "middle", "t-2", of="node", resources=cpu("60")))
+    lab.create(pod_group("g", 2, version=lab.plane.version, priority_class="high"))
+    run(lab, *(in_pod_group(of("high", f"g-{i}", of="node", resources=cpu("60")), "g") for i in range(2)))
+    check_evicted(lab, "t-0", "t-1")
+    assert names_of(lab) == {"g-0", "g-1", "t-2"}
+    assert lab.overcommitted() == []
+
+
+@pytest.mark.kubernetes(GANGS)  # 1.36 drops disruptionMode without a gate of its own
+def test_a_pod_group_that_is_disrupted_as_a_whole_goes_as_one(lab):
+    """All four members, though three would be enough for it, and one for the preemptor."""
+    lab.machines(T4, "n0")
+    group = pod_group("g", 3, version=lab.plane.version, all_or_none_disrupted=True, priority_class="low")
+    lab.create(group)
+    members = [f"g-{i}" for i in range(4)]
+    run(lab, *(in_pod_group(of("low", name, of="card"), "g") for name in members))
+    run(lab, of("high", "urgent", of="card"))
+    check_evicted(lab, *members)
+    lab.api.wait_for("the group's end", lambda: names_of(lab) == {"urgent"})
 
 
 # --- while it lasts ----------------------------------------------------------------------------------------------------------
