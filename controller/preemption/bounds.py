@@ -13,6 +13,7 @@ from controller.allocation.errors import AllocatorError, SelectorOverBudget
 from controller.allocation.ownership import Scope
 from controller.allocation.prefilter import RequestColumns
 from controller.allocation.resolved import ResolvedRequest
+from controller.cluster.incremental.derived_column import LogReader
 from controller.decide.problems import inputs_of, requested_devices_of
 from controller.decide.scheduling_request import Options, SchedulingRequest
 from controller.inventory.columns import DeviceColumns
@@ -54,8 +55,8 @@ class HeldDevices:
         self._tenants: dict[DeviceId, dict[str, int]] = {}
         """Device → claim → priority."""
         self._changed: set[DeviceId] = set()
-        self._version = -1
-        """Of the rows of devices."""
+        self._structure: LogReader | None = None
+        """Which devices were published since."""
         self._lowest: Floats = np.zeros(0)
         self._highest: Floats = np.zeros(0)
 
@@ -82,10 +83,19 @@ class HeldDevices:
 
     def columns(self, devices: DeviceColumns) -> tuple[Floats, Floats]:
         """Return the lowest and the highest priority, by row; `NOT_ENOUGH` and `NO_VICTIM` where no claim is known."""
-        if self._version != devices.structure.version:
-            self._lowest, self._highest = np.full(devices.size, NOT_ENOUGH), np.full(devices.size, NO_VICTIM)
+        if self._structure is None:
+            self._structure = LogReader(devices.structure)
+        published, size = self._structure.take(), devices.size
+        if published is None:
+            self._lowest, self._highest = np.full(size, NOT_ENOUGH), np.full(size, NO_VICTIM)
             self._changed = {*self._tenants}
-            self._version = devices.structure.version
+        elif len(published):
+            added = size - len(self._lowest)
+            self._lowest = np.append(self._lowest, np.full(added, NOT_ENOUGH))
+            self._highest = np.append(self._highest, np.full(added, NO_VICTIM))
+            self._lowest[published], self._highest[published] = NOT_ENOUGH, NO_VICTIM
+            there = [devices.devices[row] for row in published.tolist()]
+            self._changed.update(device.id for device in there if device is not None)
         changed = [(row, device) for device in self._changed if (row := devices.row_of(device)) >= 0]
         bounds = [_bounds(self._tenants.get(device)) for _, device in changed]
         rows = [row for row, _ in changed]
