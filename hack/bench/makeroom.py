@@ -1,10 +1,11 @@
-"""Milliseconds until preemption has a plan, on nodes of 8 cards that are full of pods of lower priority.
+"""Milliseconds until preemption has a plan, or a place to be reserved is found, on nodes of 8 cards that are
+full of pods of lower priority.
 
     python hack/bench/makeroom.py [--nodes 100 5000] [--rounds 5] [--plans 7]
 
 Each node has four pods with two whole cards each: 20,000 of them on 5,000 nodes. Priorities from 0
 to 90, start times all different. Requests: one card, four cards, a node, a card that no priority is
-high enough for, and a gang of four nodes. All times are CPU time; the median of each round, and
+high enough for, and a gang of four nodes; places to be reserved are for a node and for a gang of 1,000. All times are CPU time; the median of each round, and
 over the rounds the median with the least and the most.
 """
 
@@ -15,7 +16,10 @@ import gc
 import statistics
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -26,7 +30,7 @@ from controller.cli.heap import collect_in_pieces
 from controller.decide import Options, SchedulingRequest
 from controller.gangs import GangKey, Gangs, Unit
 from controller.inventory.inventory import Inventory
-from controller.preemption import Budgets, Preemption, PreemptionPlan, PreemptionRules, Tenants
+from controller.preemption import Budgets, Preemption, PreemptionPlan, PreemptionRules, Tenants, soonest
 from controller.scoring.policies import Policies
 from hack.bench.decide import CARDS, DRIVER, furnished, scheduling_request
 from hami_dra.api.core import Pod
@@ -43,6 +47,7 @@ REQUESTS = {
     "a gang of 4 nodes": (4, CARDS, 1_000),
 }
 """Members, cards of each, priority."""
+RESERVED = {"reserved: a node": (1, CARDS, 0), "reserved: 1,000 cards": (1_000, 1, 0)}
 
 
 def tenant(node: int, number: int) -> tuple[Pod, ResourceClaim]:
@@ -102,6 +107,20 @@ def unit(members: int, cards: int, priority: int) -> Unit:
     return Unit(key, tuple(requests), members)
 
 
+def timed(search: Callable[[], Any], rounds: int, plans: int) -> tuple[Any, str]:
+    """Return the last answer, and the median of the rounds with the least and the most."""
+    medians, answer = [], None
+    for _ in range(rounds + 1):  # the first fills the caches
+        took = []
+        for _ in range(plans):
+            start = time.process_time()
+            answer = search()
+            took.append((time.process_time() - start) * 1e3)
+        medians.append(statistics.median(took))
+    least, most = min(medians[1:]), max(medians[1:])
+    return answer, f"{statistics.median(medians[1:]):8.1f} ms  ({least:.1f} to {most:.1f})"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, nargs="+", default=[100, 5_000])
@@ -117,20 +136,14 @@ def main() -> None:
         preemption = Preemption(inventory, tenants, Budgets(), Options(managed=frozenset({DRIVER})), rules)
         for name, request in REQUESTS.items():
             wanted = unit(*request)
-            medians = []
-            for _ in range(options.rounds + 1):  # the first fills the caches
-                took = []
-                for _ in range(options.plans):
-                    start = time.process_time()
-                    plan = preemption.plan(wanted)
-                    took.append((time.process_time() - start) * 1e3)
-                medians.append(statistics.median(took))
+            plan, figures = timed(partial(preemption.plan, wanted), options.rounds, options.plans)
             cut = ", cut" if plan.is_cut else ""
             said = f"{len(plan.victims)} victims{cut}" if isinstance(plan, PreemptionPlan) else f"none{cut}"
-            medians = medians[1:]
-            least, most = min(medians), max(medians)
+            print(f"{nodes:6} nodes  {name:20} {figures}  {said}")
+        for name, request in RESERVED.items():
+            place, figures = timed(partial(soonest, preemption, unit(*request)), options.rounds, options.plans)
             print(
-                f"{nodes:6} nodes  {name:20} {statistics.median(medians):8.1f} ms  ({least:.1f} to {most:.1f})  {said}"
+                f"{nodes:6} nodes  {name:20} {figures}  {len(place.leaving) if place is not None else 'none'} end before"
             )
         gc.unfreeze()
 
