@@ -16,8 +16,6 @@ closer.
 from collections.abc import Hashable, Sequence
 from typing import Final
 
-import numpy as np
-
 from controller.decide.allowed_nodes import AllowedNodes
 from controller.decide.answers import Decision, Unschedulable
 from controller.gangs.gang_members import Member
@@ -168,9 +166,7 @@ class ExhaustiveSearch:
     def _node(self, row: int) -> AllowedNodes:
         """Return the restriction to one node, the same object each time: restrictions are compared."""
         if row not in self._nodes:
-            mask = np.zeros(self._inventory.nodes.size, dtype=np.bool_)
-            mask[row] = True
-            self._nodes[row] = AllowedNodes(mask)
+            self._nodes[row] = AllowedNodes.of_rows([row], self._inventory.nodes.size)
         return self._nodes[row]
 
     def _places(self) -> tuple[_Place, ...]:

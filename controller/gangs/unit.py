@@ -1,8 +1,13 @@
 """The unit of scheduling: the members to be placed together, and where. One pod is a unit of one. Pure."""
 
+from collections.abc import Iterable
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.cluster.pods.gang_key import GangKey
+from controller.decide.allowed_nodes import AllowedNodes
+from controller.decide.answers import Decision
 from controller.decide.scheduling_request import SchedulingRequest
 
 
@@ -34,3 +39,15 @@ class Unit(Struct, frozen=True):
     """Required ones first; within either the narrowest first (clique, rack, zone)."""
     settled_nodes: tuple[str, ...] = ()
     """Nodes of the members that are bound: the others join their domain."""
+
+    def within(self, nodes: AllowedNodes) -> "Unit":
+        """Return the unit, all of whose members may run on these nodes only."""
+        members = tuple([replace(request, allowed_nodes=nodes) for request in self.members])
+        return replace(self, members=members)
+
+    def as_asked(
+        self, placed: Iterable[tuple[SchedulingRequest, Decision]]
+    ) -> tuple[tuple[SchedulingRequest, Decision], ...]:
+        """Return what was placed, with the members as they are here: they were restricted to nodes."""
+        members = {request.pod.metadata.uid: request for request in self.members}
+        return tuple([(members[request.pod.metadata.uid], decision) for request, decision in placed])

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from controller.cluster.nodes.node_labels import NO_DOMAIN
 from controller.decide.allowed_nodes import AllowedNodes
-from controller.decide.answers import Decision
 from controller.decide.node_filter import NodeFilter
 from controller.decide.scheduling_request import Options, SchedulingRequest
 from controller.gangs import Unit, UnitDecision, decide_unit, members_of
@@ -155,9 +154,8 @@ class Search:
         """Return whether the plan needs no other pods to be gone: one on another node may keep the unit
         away by its affinity.
         """
-        mask = np.zeros(self._inventory.nodes.size, dtype=np.bool_)
-        mask[[self._inventory.nodes.index_of(name) for name in plan.nodes]] = True
-        self._within = AllowedNodes(mask)
+        nodes = self._inventory.nodes
+        self._within = AllowedNodes.of_rows(map(nodes.index_of, plan.nodes), nodes.size)
         with self._inventory.trial() as trial:
             self.remove(trial, [*plan.victims, *releasing])
             return self.decide() is not None
@@ -195,9 +193,8 @@ class Search:
         """Yield the nodes where victims may make room for the pod, the one with the least bound first."""
         nodes = self._inventory.nodes
         for row, bound in self._candidates():
-            mask = np.zeros(nodes.size, dtype=np.bool_)
-            mask[row] = True
-            yield Place(AllowedNodes(mask), bound, int(self._room.devices[row]), self._blocks([nodes.names[row]]))
+            place = AllowedNodes.of_rows([row], nodes.size)
+            yield Place(place, bound, int(self._room.devices[row]), self._blocks([nodes.names[row]]))
 
     def _domains(self) -> Iterator[Place]:
         """Yield the domains where victims may make room for the gang, with victims on as many of their
@@ -318,10 +315,7 @@ class Search:
     # -- answers -----------------------------------------------------------------------------------
 
     def decide(self) -> UnitDecision | None:
-        unit = self._unit
-        if self._within is not None:
-            members = tuple([replace(request, allowed_nodes=self._within) for request in unit.members])
-            unit = replace(unit, members=members)
+        unit = self._unit if self._within is None else self._unit.within(self._within)
         answer = decide_unit(self._inventory, unit, self._options)
         return answer if isinstance(answer, UnitDecision) and len(answer.placed) >= max(unit.least, 1) else None
 
@@ -329,13 +323,8 @@ class Search:
         """Return what tells plans of one rank apart, less is better: links that are not whole."""
         return (-sum(decision.score.topology for _, decision in found.answer.placed),)
 
-    def of_unit(self, decision: UnitDecision) -> tuple[tuple[SchedulingRequest, Decision], ...]:
-        """Return what was placed, with the members as they are in the unit."""
-        members = {request.pod.key: request for request in self._unit.members}
-        return tuple((members[request.pod.key], each) for request, each in decision.placed)
-
     def _answer(self, decision: UnitDecision, victims: tuple[Pod, ...]) -> PreemptionPlan:
-        return PreemptionPlan(self.of_unit(decision), victims)
+        return PreemptionPlan(self._unit.as_asked(decision.placed), victims)
 
 
 def _number_asked(claim: ResourceClaim) -> int:

@@ -22,7 +22,6 @@ from controller.preemption.bounds import NOT_ENOUGH
 from controller.preemption.preempt import Preemption, Search, doubled
 from controller.preemption.tenants import Block, belongs_to_node, expected_end, started
 from controller.preemption.victims import OutOfSteps
-from hami_dra.api.arrays import Bools
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
 
@@ -51,7 +50,7 @@ class _Wait(NamedTuple):
 
 
 class _Home(NamedTuple):
-    mask: Bools
+    nodes: AllowedNodes
     rows: Sequence[int]
     """The nodes of it whose pods may make room, the one that is free soonest first."""
     least: _Wait
@@ -88,7 +87,7 @@ class _Soonest(Search):
         wait, answer, blocks = best
         leaving = {pod.metadata.uid: pod for block in blocks for pod in block.pods}
         ends = math.inf if wait.unknown else max(wait.until, self._rules.now)
-        return Vacancy(self.of_unit(answer), tuple(leaving.values()), ends)
+        return Vacancy(self._unit.as_asked(answer.placed), tuple(leaving.values()), ends)
 
     def _homes(self) -> Iterator[_Home]:
         """Yield the nodes, or for a gang the topology domains, that may be free soonest."""
@@ -99,12 +98,10 @@ class _Soonest(Search):
         ordered = sorted(waits, key=waits.__getitem__)
         if self._unit.key is None:
             for row in ordered[: self._rules.nodes]:
-                mask = np.zeros(size, dtype=np.bool_)
-                mask[row] = True
-                yield _Home(mask, [row], waits[row])
+                yield _Home(AllowedNodes.of_rows([row], size), [row], waits[row])
         else:
             for mask in self._masks(ordered)[: self._rules.nodes]:
-                yield _Home(mask, [row for row in ordered if mask[row]], _Wait(0, -math.inf, 0))
+                yield _Home(AllowedNodes(mask), [row for row in ordered if mask[row]], _Wait(0, -math.inf, 0))
 
     def _least(self, row: int, lacking: float) -> _Wait:
         """Return after which of its pods a node may have the devices that it lacks."""
@@ -120,7 +117,7 @@ class _Soonest(Search):
 
     def _at(self, home: _Home) -> tuple[_Wait, UnitDecision, Sequence[Block]] | None:
         """Return after which pods of a place the unit fits there; None: it does not. Raises OutOfSteps."""
-        self._within = AllowedNodes(home.mask)
+        self._within = home.nodes
         names = self._inventory.nodes.names
         fewest = self._fewest(home)
         for many in [each for each in doubled(len(home.rows)) if each >= fewest]:
@@ -145,7 +142,7 @@ class _Soonest(Search):
 
     def _fewest(self, home: _Home) -> int:
         """Return of how many nodes all pods together hold as many devices as must become free, at least 1."""
-        lacking, held = self._lacking(home.mask), self._tenants.held()
+        lacking, held = self._lacking(home.nodes.mask), self._tenants.held()
         for number, row in enumerate(home.rows, start=1):
             pods = self._tenants.on(self._inventory.nodes.names[row])
             lacking -= sum([held.number(claim_keys(pod)) for pod in pods])

@@ -12,18 +12,17 @@ or that is evaluated while it has a place (`resume`).
 
 import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
 from datetime import timedelta
 from typing import Final
 
-import numpy as np
 from msgspec.structs import replace
 
 from controller.cluster.incremental import LruCache
-from controller.decide import AllowedNodes, Decision, Options, SchedulingRequest, Unschedulable
+from controller.decide import AllowedNodes, Options, Unschedulable
 from controller.gangs import GangKey, Unit, UnitDecision
 from controller.preemption import (
     PATIENCE,
@@ -147,14 +146,14 @@ class Preemptor:
     def _still_reserved(self, hold: Hold, unit: QueuedUnit, preemption: Preemption) -> Waits:
         """Keep the place that is reserved for a unit, or give it up if it cannot come true."""
         now, problem = self.context.clock.monotonic(), ""
-        _, kept = self._now_or_later(hold, unit, preemption)
+        kept = self._later(hold, unit, preemption)
         if kept is None:
             problem = _UNFIT
         elif now >= hold.until:
             problem = "it was not free in time"
             self._refused_since.put(repr(unit.key).encode(), now)
         else:
-            self._move(hold, _of_unit(kept, unit.unit))
+            self._move(hold, kept)
             return self._reservations.waits(hold)
         self._give_up(hold, problem)
         return Waits(now, f"its place is given up: {problem}", keeps_gate=False)
@@ -201,33 +200,41 @@ class Preemptor:
         """
         if (hold := self._holds.of(unit.key)) is None:
             return None
-        answer, kept = self._now_or_later(hold, unit, self._preemption())
-        if answer is not None:
-            return _of_unit(answer, unit.unit)
+        preemption = self._preemption()
+        if (answer := self._on_place(hold, unit, preemption)) is not None:
+            return answer
         if hold.slot is not None:
             return None  # it may fit elsewhere
+        kept = self._later(hold, unit, preemption)
         problem = self._overdue(hold, self._remaining(hold))
         if problem or kept is None:
             problem = problem or _UNFIT
             self._give_up(hold, problem)
             # the unit was assessed before its node was refused
             return Waits(self.context.clock.monotonic(), f"its place is given up: {problem}")
-        self._move(hold, _of_unit(kept, unit.unit))
+        self._move(hold, kept)
         return self._waits(hold)
 
-    def _now_or_later(
-        self, hold: Hold, unit: QueuedUnit, preemption: Preemption
-    ) -> tuple[UnitDecision | None, UnitDecision | None]:
-        """Return where the unit fits on the nodes of its place now, else once all that it waits for is gone."""
-        pinned = self._within(unit.unit, hold.nodes)
+    def _later(self, hold: Hold, unit: QueuedUnit, preemption: Preemption) -> UnitDecision | None:
+        """Return where the unit fits on the nodes of its place once all that it waits for is gone."""
+        # another hold counts on top of its own victims
+        neighbours = [each for each in self._holds if not {*each.nodes}.isdisjoint(hold.nodes)]
+        freed = frozenset[str]().union(*(self._freed(preemption, each) for each in neighbours))
+        return self._on_place(hold, unit, preemption, self._leaving(neighbours), freed)
+
+    def _on_place(
+        self,
+        hold: Hold,
+        unit: QueuedUnit,
+        preemption: Preemption,
+        leaving: Iterable[Pod] = (),
+        freed: Collection[str] = (),
+    ) -> UnitDecision | None:
+        """Return where the unit fits on the nodes of its place, without these pods and claims."""
         with self.context.inventory.trial() as trial:
             hold.lift(trial)
-            if (answer := preemption.without(pinned)) is not None:
-                return answer, None
-            # another hold counts on top of its own victims
-            neighbours = [each for each in self._holds if not {*each.nodes}.isdisjoint(hold.nodes)]
-            freed = frozenset[str]().union(*(self._freed(preemption, each) for each in neighbours))
-            return None, preemption.without(pinned, self._leaving(neighbours), freed)
+            answer = preemption.without(self._within(unit.unit, hold.nodes), leaving, freed)
+        return None if answer is None else replace(answer, placed=unit.unit.as_asked(answer.placed))
 
     def placed(self, unit: QueuedUnit) -> None:
         """End the hold of a unit whose decision is carried out now."""
@@ -330,7 +337,7 @@ class Preemptor:
         if nominated:
             plan = preemption.plan(self._within(unit, nominated))
             if isinstance(plan, PreemptionPlan) and (plan.releasing or not plan.victims):
-                return replace(plan, placed=_originals(plan.placed, unit))
+                return replace(plan, placed=unit.as_asked(plan.placed))
         return preemption.plan(unit)
 
     def _most_victims(self, unit: QueuedUnit, plan: PreemptionPlan) -> int:
@@ -343,10 +350,8 @@ class Preemptor:
 
     def _within(self, unit: Unit, among: Iterable[str]) -> Unit:
         nodes = self.context.inventory.nodes
-        mask = np.zeros(nodes.size, dtype=np.bool_)
-        mask[[row for row in map(nodes.index_of, among) if row >= 0]] = True
-        place = AllowedNodes(mask)
-        return replace(unit, members=tuple([replace(request, allowed_nodes=place) for request in unit.members]))
+        rows = [row for row in map(nodes.index_of, among) if row >= 0]
+        return unit.within(AllowedNodes.of_rows(rows, nodes.size))
 
     def _begin(self, unit: QueuedUnit, preemption: Preemption, plan: PreemptionPlan, priority: int) -> Waits:
         budgets = preemption.budgets
@@ -488,15 +493,3 @@ class Preemptor:
         """Return the UIDs of the claims that are free once all have ended: another pod may use one by now."""
         freed = hold.claims & {*preemption.tenants.freed_by(hold.leaving), *preemption.left_claims}
         return freed.union(*hold.guests.values())
-
-
-def _of_unit(answer: UnitDecision, unit: Unit) -> UnitDecision:
-    """Return the answer on the members as they were before they were pinned."""
-    return replace(answer, placed=_originals(answer.placed, unit))
-
-
-def _originals(
-    placed: tuple[tuple[SchedulingRequest, Decision], ...], unit: Unit
-) -> tuple[tuple[SchedulingRequest, Decision], ...]:
-    members = {request.pod.metadata.uid: request for request in unit.members}
-    return tuple([(members[request.pod.metadata.uid], decision) for request, decision in placed])
