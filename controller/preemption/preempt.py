@@ -303,7 +303,7 @@ class Search:
         return self._tenants.blocks(nodes, self._may_go, self._condemned)
 
     def _may_go(self, pod: Pod) -> bool:
-        if pod.metadata.uid in self._condemned:
+        if pod.metadata.uid in self._condemned or self._tenants.is_arriving(pod):
             return False
         if self._tenants.priority(pod) >= self._priority:
             return False

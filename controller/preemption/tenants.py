@@ -1,6 +1,6 @@
 """The pods on nodes as possible victims: which of them go together, and which are protected. Pure.
 
-Fed with pods as they are bound and go; claims and gangs are looked up when they are needed.
+Fed with pods as they are placed, bound and go; claims and gangs are looked up when they are needed.
 """
 
 import math
@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.gangs import GangKey, Gangs, GangState
 from controller.inventory.model import DeviceId
@@ -64,6 +65,8 @@ class Tenants:
         self._users: dict[str, dict[str, Pod]] = {}
         """Claim → uid → pod."""
         self._releasing: dict[str, Pod] = {}
+        self._arriving: dict[str, Pod] = {}
+        """By UID, as if they were bound."""
         self._held = HeldDevices()
         self._stale_claims: set[str] = set()
         self._summaries: dict[str, NodeSummary] = {}
@@ -73,22 +76,41 @@ class Tenants:
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and is_bound(old):
-            uid = old.metadata.uid
-            _drop(self._on, old.spec.node_name, uid)
-            self._releasing.pop(uid, None)
-            self._summaries.pop(old.spec.node_name, None)
-            for key in claim_keys(old):
-                _drop(self._users, key, uid)
-                self._note_stale(key)
+            self._remove(old)
         if new is not None and is_bound(new):
-            uid = new.metadata.uid
-            self._on.setdefault(new.spec.node_name, {})[uid] = new
-            if new.metadata.deletion_timestamp is not None:
-                self._releasing[uid] = new
-            self._summaries.pop(new.spec.node_name, None)
-            for key in claim_keys(new):
-                self._users.setdefault(key, {})[uid] = new
-                self._note_stale(key)
+            self.arrived(new.metadata.uid)
+            self._add(new)
+
+    def arrives(self, pod: Pod, node: str) -> None:
+        """Count a pod that is not bound on the node to which its claims pin it, until `arrived`."""
+        self.arrived(pod.metadata.uid)
+        arriving = replace(pod, spec=replace(pod.spec, node_name=node))
+        self._arriving[pod.metadata.uid] = arriving
+        self._add(arriving)
+
+    def arrived(self, uid: str) -> None:
+        """Count a pod only where it is bound."""
+        if (arriving := self._arriving.pop(uid, None)) is not None:
+            self._remove(arriving)
+
+    def _add(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        self._on.setdefault(pod.spec.node_name, {})[uid] = pod
+        if pod.metadata.deletion_timestamp is not None:
+            self._releasing[uid] = pod
+        self._summaries.pop(pod.spec.node_name, None)
+        for key in claim_keys(pod):
+            self._users.setdefault(key, {})[uid] = pod
+            self._note_stale(key)
+
+    def _remove(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        _drop(self._on, pod.spec.node_name, uid)
+        self._releasing.pop(uid, None)
+        self._summaries.pop(pod.spec.node_name, None)
+        for key in claim_keys(pod):
+            _drop(self._users, key, uid)
+            self._note_stale(key)
 
     def claim_changed(self, key: str) -> None:
         """Note that a claim may hold other devices."""
@@ -105,6 +127,9 @@ class Tenants:
 
     def on(self, node: str) -> Collection[Pod]:
         return self._on.get(node, {}).values()
+
+    def is_arriving(self, pod: Pod) -> bool:
+        return pod.metadata.uid in self._arriving
 
     def releasing(self, now: float) -> list[Pod]:
         """Return the pods that terminate and are still waited for."""
@@ -191,7 +216,8 @@ class Tenants:
         Four members of which three must run: the least important one may go alone; if it is not
         enough, all four go.
         """
-        members = [pod for pod in gang.members if pod.spec.node_name]
+        bound = {pod.metadata.uid: pod for pod in gang.members if pod.spec.node_name}
+        members = [*(bound | {pod.metadata.uid: pod for pod in here}).values()]
         group = self._gangs.pod_group(here[0])
         goes_as_one = bool(gang.problem) or (group is not None and group.goes_as_one)
         going = sum([is_live(pod) and pod.metadata.uid in condemned for pod in members])

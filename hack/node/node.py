@@ -195,8 +195,12 @@ class Node:
         `container_id`: as in the status of its pod. Raises CalledProcessError.
         """
         session = secrets.token_hex(4)
-        output = self._containerd("tasks", "exec", "--exec-id", session, _bare(container_id), *command)
-        found: Object = json.loads(_first_printed(output))
+        # ctr closes its pipes when the program ends, with what is still in them
+        output = self.folder / f"{session}.out"
+        to_file = f"--log-uri=file://{output}"
+        self._containerd("tasks", "exec", "--exec-id", session, to_file, _bare(container_id), *command)
+        found: Object = json.loads(_first_printed(output.read_text()))
+        output.unlink()
         return found
 
     def kill_container(self, container_id: str) -> None:

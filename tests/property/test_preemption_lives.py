@@ -289,8 +289,11 @@ class Preempting(Life):
     async def drift(self):
         informers = self.harness.controller.informers
         fresh = Tenants(informers.gangs, informers.claim)
+        assumed = self.harness.controller._term._preemptor.assumed_pods
         for each in informers.pods.store:
             fresh.pod_changed(None, each)
+            if is_pending(each) and (node := assumed.pinned_node(each)):
+                fresh.arrives(each, node)
         nodes = {each.metadata.name for each in informers.nodes.store}
         devices = self.harness.controller.inventory.devices
         kept, afresh = (

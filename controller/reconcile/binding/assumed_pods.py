@@ -31,7 +31,7 @@ class AssumedPods:
         uid = pod.metadata.uid
         self._committing.pop(uid, None)
         self._context.inventory.forget_pod(uid)
-        self._pinned.pop(uid, None)
+        self._unpin(pod)
         if (present := self._context.informers.present(pod)) is not None:
             self.refresh(present)
 
@@ -39,8 +39,8 @@ class AssumedPods:
         """Count the pod as its claims say. Returns the node to which they pin it, or empty."""
         uid, node = pod.metadata.uid, self.pinned_node(pod)
         if node:
-            self._pinned[uid] = node
-        elif self._pinned.pop(uid, None) is None:
+            self._pin(pod, node)
+        elif not self._unpin(pod):
             return ""
         counts_on = self._committing.get(uid, node)
         if not counts_on:
@@ -51,14 +51,26 @@ class AssumedPods:
 
     def gone(self, pod: Pod) -> None:
         """Forget a pod that does not exist any more; the inventory does so itself."""
-        self._pinned.pop(pod.metadata.uid, None)
+        self._unpin(pod)
 
     def stop(self) -> None:
         """End the term: count nothing any more."""
         for uid in (*self._committing, *self._pinned):
             self._context.inventory.forget_pod(uid)
+            self._context.informers.tenants.arrived(uid)
         self._committing.clear()
         self._pinned.clear()
+
+    def _pin(self, pod: Pod, node: str) -> None:
+        uid = pod.metadata.uid
+        if self._pinned.get(uid) != node and not pod.spec.node_name:
+            self._context.informers.tenants.arrives(pod, node)
+        self._pinned[uid] = node
+
+    def _unpin(self, pod: Pod) -> bool:
+        """Return whether it was pinned."""
+        self._context.informers.tenants.arrived(pod.metadata.uid)
+        return self._pinned.pop(pod.metadata.uid, None) is not None
 
     def pinned_node(self, pod: Pod) -> str:
         """Return the node to which our allocation pins this pod while it is not there, or empty."""

@@ -121,7 +121,9 @@ class Preemptor:
             reserved = self._reservations.reserve(unit, digest, preemption, priority)
             if (hold := self._holds.of(unit.key)) is not None:
                 self.evictor.begin(hold)
-        return waits if reserved is None else replace(reserved, review=math.inf if waits is None else waits.review)
+        if waits is None or reserved is None:
+            return waits or reserved
+        return replace(reserved, review=min(waits.review, reserved.review))
 
     def _may_hold(self, unit: QueuedUnit) -> bool:
         """Return whether a place may be held for the unit. A gang of which some run, or have their
@@ -447,12 +449,7 @@ class Preemptor:
     def _remaining(self, hold: Hold) -> list[Pod]:
         """Return the pods that are still there, as they are now."""
         present = map(self.context.informers.present, hold.leaving)
-        guests = hold.guests
-        return [
-            pod
-            for pod in present
-            if pod is not None and (is_bound(pod) or (pod.metadata.uid in guests and is_pending(pod)))
-        ]
+        return [pod for pod in present if pod is not None and (is_bound(pod) or is_pending(pod))]
 
     def _victims(self, holds: Iterable[Hold]) -> list[Pod]:
         """Return the pods that these holds evict, or have evicted, and that are still there."""

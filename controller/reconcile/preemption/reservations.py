@@ -32,8 +32,10 @@ _SLACK: Final = 60.0
 """Seconds after the last stated end for which it is kept."""
 _START: Final = 30.0
 """Seconds that may pass before a pod starts, from when its deadline counts."""
-_NONE_FOR: Final = 60.0
-"""Seconds for which no place is looked for after none was found."""
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 60.0
+"""Seconds for which no place is looked for after none was found, as long as it has been so: at first a pod
+may hold devices that the API server does not know of yet."""
 _NONE_KEPT: Final = 1_000
 
 
@@ -65,15 +67,18 @@ class Reservations:
             return Waits(at, "it has not waited long enough for a place of its own", keeps_gate=False)
         slot = _slot(unit)
         others = [hold for hold in self._holds if hold.slot == slot]
-        if any(hold.priority >= priority for hold in others) or now < (self._none.find(digest) or 0.0):
+        if any(hold.priority >= priority for hold in others):
             return None
+        if now < (until := self._none.find(digest) or 0.0):
+            return _no_place(until, now - at)
         with self._context.inventory.trial() as trial:
             for hold in others:
                 hold.lift(trial)
             vacancy = soonest(preemption, unit.unit)
         if vacancy is None:
-            self._none.put(digest, now + _NONE_FOR)
-            return None
+            pause = min(max(now - at, _FIRST_PAUSE), _LONGEST_PAUSE)
+            self._none.put(digest, now + pause)
+            return _no_place(now + pause, now - at)
         for hold in others:
             self._give_up(hold, "a unit of higher priority has it reserved")
         ends = vacancy.ends if vacancy.ends < math.inf else None
@@ -118,6 +123,10 @@ class Reservations:
                 if not nodes.isdisjoint(hold.nodes):
                     self._holds.welcome(hold, answer.placed)
         return answer
+
+
+def _no_place(until: float, for_seconds: float) -> Waits:
+    return Waits(review=until if for_seconds < _LONGEST_PAUSE else math.inf, keeps_gate=False)
 
 
 def _slot(unit: QueuedUnit) -> Slot:

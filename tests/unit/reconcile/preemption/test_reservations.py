@@ -6,8 +6,8 @@ from controller.decide import decide
 from hami_dra.api import kinds
 from hami_dra.api.podstate import is_finished
 from tests.support.gang_objects import in_labelled_group
+from tests.support.harness import claim, pod, template
 from tests.support.harness import play as play_scene
-from tests.support.harness import pod, template
 
 WAIT = 60.0
 CARD = 12
@@ -200,6 +200,61 @@ def test_it_ends_after_an_hour_and_others_have_their_turn():
         assert "it was not free in time" in lost["note"]
 
     play(story)
+
+
+@pytest.mark.parametrize("is_gang", [False, True])
+def test_pods_that_have_devices_and_are_not_bound_yet_are_expected_to_end(is_gang):
+    """Next to a busy stream there is always one."""
+
+    async def story(harness):
+        if is_gang:
+            await harness.add(
+                kinds.RESOURCE_CLAIM_TEMPLATE, *(template(f"t{cards}", CARD, count=cards) for cards in (1, 3))
+            )
+            both = [
+                pod("first", templates=["t3"], gated=True, cpu="1m"),
+                pod("second", templates=["t1"], gated=True, cpu="1m"),
+            ]
+            await harness.add(kinds.POD, *(in_labelled_group(each, "pair", 2) for each in both))
+        else:
+            await add(harness, "first", cards=3)
+            await add(harness, "second")
+        await harness.sleep(1)
+        await add(harness, "large", cards=4)
+        await harness.sleep(5)
+        (said,) = await harness.events("PlaceReserved")
+        assert "once 2 pods (first, second) there have ended" in said["note"]
+        await add(harness, "third")
+        for name in ("first", "second"):
+            await harness.delete_pod(name)
+        await harness.sleep(5)
+        assert await devices_of(harness, "large") == {f"gpu-{number}" for number in range(4)}
+
+    play(story, scheduler=False, save_after=3)
+
+
+def test_a_place_that_could_not_be_found_is_looked_for_again_soon():
+    """A device is held by a claim of which nobody knows how long it takes."""
+
+    async def story(harness):
+        await add(harness, "runs", cards=3)
+        await harness.bound("runs")
+        await harness.add(kinds.RESOURCE_CLAIM, claim("others", CARD))
+        free = {f"gpu-{number}" for number in range(4)} - await devices_of(harness, "runs")
+        await harness.allocate_as_somebody_else("others", "n0", device=free.pop(), memory=CARD)
+        await add(harness, "large", cards=4)
+        await harness.sleep(WAIT + 5)
+        assert await harness.events("PlaceReserved") == []
+        await harness.add(kinds.POD, pod("uses", claims=["others"], nodeName="n0", cpu="1m"))
+        await harness.sleep(5)
+        assert len(await harness.events("PlaceReserved")) == 1
+
+    play(story)
+
+
+async def devices_of(harness, name):
+    allocations = [each.status.allocation for each in await harness.claims_of(name)]
+    return {result.device for each in allocations for result in each.devices.results}
 
 
 def test_of_two_large_jobs_one_has_a_place():
