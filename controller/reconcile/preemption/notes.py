@@ -56,7 +56,7 @@ def preempted(pod: Pod, victim: Pod, reclaims: Sequence[QuotaLine]) -> messages.
     """Return a message about a victim, as kube-scheduler writes it: the preemptor by UID, which may be another tenant's."""
     note = f"Preempted by pod {pod.metadata.uid} on node {victim.spec.node_name}"
     if victim.metadata.namespace != pod.metadata.namespace and (had := owed(victim.metadata.namespace, reclaims)):
-        note += f": its namespace {victim.metadata.namespace} had more than its guarantee: {had}"
+        note += f": its namespace {victim.metadata.namespace} has more than its guarantee: {had}"
     return messages.Message(messages.NORMAL, messages.PREEMPTED, note)
 
 
