@@ -302,8 +302,8 @@ def belongs_to_node(pod: Pod) -> bool:
 
 
 def latest_moment(pod: Pod) -> float:
-    """Return the last time that a pod states of its life on a node, in seconds since 1970, or 0."""
-    stated = (pod.status.start_time, pod.metadata.deletion_timestamp)
+    """Return the last time that a pod states of its life, in seconds since 1970, or 0."""
+    stated = (pod.metadata.creation_timestamp, pod.status.start_time, pod.metadata.deletion_timestamp)
     return max([0.0, *(each for text in stated if text and (each := _parsed(text)) < _NOT_STARTED)])
 
 
