@@ -231,6 +231,7 @@ class Term:
             ends.callback(informers.nodes.subscribe(preemptor.node_changed))
             ends.callback(informers.claims.subscribe(preemptor.claim_changed))
             ends.callback(informers.pods.subscribe(preemptor.pod_changed))
+            ends.callback(informers.quotas.subscribe(preemptor.quota_changed))
             if informers.budgets is not None:
                 ends.callback(informers.budgets.subscribe(preemptor.budget_changed))
             preemptor.start()

@@ -102,7 +102,7 @@ def question(
         problem=problem,
         notes=(*notes, *view.notes, *notices),
         gang=gang,
-        plan=(lambda: view.preemption().plan(assessed.unit)) if request is not None else None,
+        plan=(lambda: view.preemption(assessed.unit).plan(assessed.unit)) if request is not None else None,
     )
 
 
