@@ -9,8 +9,9 @@ print.
 """
 
 from controller.insight.simulation.essence import documents_of, essence
-from controller.insight.simulation.pending import PendingPod, PendingPods, pending_pods
-from controller.insight.simulation.question import NoSuchPod, question
+from controller.insight.simulation.pending import PendingPod, PendingPods, pending_pods, running
+from controller.insight.simulation.placing import Placing, WaitingPod, WaitingUnit
+from controller.insight.simulation.question import NoSuchPod, Question, question
 from controller.insight.simulation.report import SimulationReport
 from controller.insight.simulation.run import Played, play, simulate
 from controller.insight.simulation.settings import SimulationSettings
