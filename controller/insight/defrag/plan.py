@@ -95,6 +95,25 @@ def plan_moves(
     return _Replay(planner, moves).plan()
 
 
+def best_of_few(
+    documents: Iterable[Document], settings: SimulationSettings, moves: int, least: int, progress: OnProgress = _quiet
+) -> MovePlan:
+    """Return what a few moves free at most: nodes, or else devices. Raises BadManifest."""
+    documents = [*documents]
+    most = sum(document.raw.get("kind") == kinds.NODE.name for document in documents)
+    found = plan_moves(documents, settings, Goal(nodes=max(most, 1), least=least, moves=moves), progress)
+    if not found.gained:
+        found = plan_moves(documents, settings, Goal(devices=moves, moves=moves), progress)
+    share = ", ".join(f"{each.fragmentation:.0%} of the free {each.vendor} capacity" for each in found.before)
+    lead = f"{share or 'nothing'} is on partly used devices."
+    said = (
+        found.conclusion.partition(", of ")[0].rstrip(".")
+        if found.gained
+        else f"No {moves} moves free a node or device"
+    )
+    return replace(found, asked=found.gained, conclusion=f"{lead} {said}.")
+
+
 class _State:
     """The cluster of the documents, with the pod or gang that waits, if the goal names one."""
 

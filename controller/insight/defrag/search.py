@@ -4,11 +4,13 @@ Moves are tried on trials of the inventory, which is as before at the end. What 
 held: no pod that moves gets it, as if it were cordoned. No pod moves twice.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -16,9 +18,6 @@ from controller.decide import AllowedNodes, Decision, Options, decide
 from controller.insight.defrag.cells import Cell
 from controller.insight.defrag.movable import Movable
 from controller.inventory import DeviceId, Inventory
-
-PASSES = 8
-"""Tries to empty one choice of cells, before those that cannot be emptied are not replaced by others."""
 
 
 class OutOfSteps(Exception):
@@ -55,14 +54,14 @@ class Target:
     @cached_property
     def allowed(self) -> AllowedNodes | None:
         """The nodes that are not held; also not those all of whose devices are, which saves time."""
-        size = self.inventory.nodes.size
-        whole = {*self.nodes}
-        on_node: dict[int, int] = {}
-        for device in self.devices:
-            node = int(self.inventory.devices.node[self.inventory.devices.row_of(device)])
-            on_node[node] = on_node.get(node, 0) + 1
-        whole |= {node for node, count in on_node.items() if node >= 0 and count == len(self.inventory.rows_of(node))}
-        return AllowedNodes.of_rows([row for row in range(size) if row not in whole], size) if whole else None
+        mask = np.ones(self.inventory.nodes.size, dtype=np.bool_)
+        mask[[*self.nodes]] = False
+        on_node: Counter[int] = Counter(
+            int(self.inventory.devices.node[self.inventory.devices.row_of(device)]) for device in self.devices
+        )
+        for node, count in on_node.items():
+            mask[node] &= node < 0 or count < len(self.inventory.rows_of(node))
+        return None if mask.all() else AllowedNodes(mask)
 
 
 class Moved(Struct, frozen=True, eq=False):
@@ -185,23 +184,30 @@ class Mover:
         """Return moves that free as many cells as they can, up to `number`, the first candidates first, with
         at most `most` moves. `free`: what stays free.
 
-        All that are chosen are held from the start. A cell that cannot be emptied then is replaced by
-        the next one, and all moves are decided again.
+        Cells are emptied one after the other; one whose pods find no place, or that gets a pod before
+        its turn, is left out. Then all that are emptied are held from the start, which changes no move
+        unless a policy compares nodes with each other.
         """
-        stuck: set[str] = set()
-        names = {cell.name for cell in _first(candidates, stuck, number, most)}
-        for tries in range(len(candidates) + 1):
-            chosen = [cell for cell in candidates if cell.name in names]
+        chosen: list[Cell] = []
+        gone: set[str] = set()
+        taken: set[DeviceId] = set()
+        with ExitStack() as stack:
+            for cell in candidates:
+                left = [each for each in sorted(cell.tenants, key=largest_first) if each.uid not in gone]
+                if len(chosen) == number or len(gone) + len(left) > most or not taken.isdisjoint(cell.devices):
+                    continue
+                moved = self._left(left, Target.of_cells(self.inventory, free, [*chosen, cell]), stack)
+                if moved is not None:
+                    chosen.append(cell)
+                    gone.update(each.uid for each in left)
+                    taken.update(device for each in moved for device in _devices(each.decision))
+                    self.beat(len(gone))
+        while True:
             target = Target.of_cells(self.inventory, free, chosen)
             failed, moved = self._pass(chosen, target)
             if not failed:
                 return Moves(target, tuple(moved))
-            stuck |= failed
-            if tries < PASSES:
-                names = {cell.name for cell in _first(candidates, stuck, number, most)}
-            else:
-                names -= failed
-        return Moves(Target.of_cells(self.inventory, free, ()), ())
+            chosen = [cell for cell in chosen if cell.name not in failed]
 
     def _pass(self, chosen: Sequence[Cell], target: Target) -> tuple[set[str], list[Moved]]:
         """Empty the cells, one after the other. Returns the names of those that could not be emptied."""
@@ -218,20 +224,6 @@ class Mover:
                     moved += steps
                     self.beat(len(moved))
         return failed, moved
-
-
-def _first(candidates: Sequence[Cell], without: Collection[str], number: int, most: int) -> list[Cell]:
-    """Return the first cells that need no more than `most` moves together."""
-    chosen: list[Cell] = []
-    moves: set[str] = set()
-    for cell in candidates:
-        if len(chosen) == number:
-            break
-        more = moves | {each.uid for each in cell.tenants}
-        if cell.name not in without and len(more) <= most:
-            chosen.append(cell)
-            moves = more
-    return chosen
 
 
 def _devices(decision: Decision) -> frozenset[DeviceId]:
