@@ -77,6 +77,8 @@ def defrag(
     goals += [Goal(nodes=free_nodes, least=of_devices, moves=moves)] if free_nodes is not None else []
     if len(goals) > 1:
         raise CommandError("give one of --for, --whole-devices and --free-nodes")
+    if of_devices > 1 and goals and free_nodes is None:
+        raise CommandError("--of-devices: it counts nodes, so give --free-nodes with it")
     settings = simulation_settings(policies, scheduler)
     with Progress() as progress:
         state = read_versioned(files, connection, progress=progress)

@@ -11,3 +11,4 @@ from controller.preemption.plan import PATIENCE, NoPlan, PreemptionPlan, Preempt
 from controller.preemption.preempt import Preemption, Search, doubled
 from controller.preemption.soonest import Vacancy, soonest
 from controller.preemption.tenants import Tenants, grace_ends, latest_moment, seconds_of, why_it_stays
+from controller.preemption.victims import OutOfSteps

@@ -49,8 +49,8 @@ def documents(cluster: Cluster) -> list[Document]:
         objects.append((kinds.POD, msgspec.structs.replace(pod, metadata=metadata, spec=spec, status=status)))
         if claim is not None:
             allocation = AllocationResult.from_json(decision.allocations[0].allocation)
-            status = msgspec.structs.replace(claim.status, allocation=allocation)
-            objects.append((kinds.RESOURCE_CLAIM, msgspec.structs.replace(claim, status=status)))
+            claim_status = msgspec.structs.replace(claim.status, allocation=allocation)
+            objects.append((kinds.RESOURCE_CLAIM, msgspec.structs.replace(claim, status=claim_status)))
     return documents_of(objects)
 
 

@@ -47,7 +47,7 @@ class Movables(Struct, frozen=True):
 def movables_of(
     view: SimulatedCluster, settings: SimulationSettings, local_volumes: Mapping[str, str], preemption: Preemption
 ) -> Movables:
-    """Return the running pods with devices. `local_volumes`: by key of the pod, the name of one."""
+    """Return the running pods with devices. `local_volumes`: by key of a pod with one, why it stays."""
     found, unallocated = Movables(), _Unallocated(view)
     for pod in sorted(view.pods.values(), key=lambda each: each.key):
         usage = view.inventory.usage
@@ -56,7 +56,7 @@ def movables_of(
         if not holdings and not any(_is_allocated(view.claims.get(key)) for key in claim_keys(pod)):
             continue
         waiting = as_waiting(pod)
-        why = _why_it_stays(pod, view, claims, preemption) or _local(local_volumes.get(pod.key, ""))
+        why = _why_it_stays(pod, view, claims, preemption) or local_volumes.get(pod.key, "")
         request = "" if why else assess(waiting, unallocated, settings.assessment)
         if isinstance(request, SchedulingRequest):
             devices = frozenset(holding.device for holding in holdings)
@@ -80,23 +80,6 @@ def as_waiting(pod: Pod) -> Pod:
     return replace(pod, spec=replace(pod.spec, node_name=""), status=status)
 
 
-def local_volume(raw: Mapping[str, Any]) -> str:
-    """Return the name of a volume of the pod whose data stays on the node, or empty.
-
-    They are those for which Cluster Autoscaler keeps a node: `hostPath`, and `emptyDir` unless it is
-    in memory.
-    """
-    for volume in (raw.get("spec") or {}).get("volumes") or ():
-        empty = volume.get("emptyDir")
-        if volume.get("hostPath") is not None or (empty is not None and empty.get("medium") != "Memory"):
-            return str(volume.get("name", ""))
-    return ""
-
-
-def _local(volume: str) -> str:
-    return f"its volume {volume} is local: its data would be lost" if volume else ""
-
-
 def _why_it_stays(pod: Pod, view: SimulatedCluster, freed: Iterable[str], preemption: Preemption) -> str:
     """Return why the pod cannot be moved, or empty."""
     if not any(owner.controller for owner in pod.metadata.owner_references):
@@ -106,6 +89,8 @@ def _why_it_stays(pod: Pod, view: SimulatedCluster, freed: Iterable[str], preemp
     if preemption.budgets.exceeded_by((pod,)):
         names = ", ".join(budget.metadata.name for budget in preemption.budgets.of(pod))
         return f"PodDisruptionBudget {names} allows no eviction"
+    if pod.status.extended_resource_claim_status is not None:
+        return "kube-scheduler gave it its devices"
     if (gang := view.gangs.of(pod)) is not None:
         return f"it is a member of {gang}"
     for key in claim_keys(pod):

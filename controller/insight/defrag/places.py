@@ -12,7 +12,7 @@ import numpy as np
 from controller.decide import AllowedNodes
 from controller.gangs import Unit, UnitDecision
 from controller.insight.defrag.movable import Movable
-from controller.insight.defrag.search import Target
+from controller.insight.defrag.search import MoveTarget
 from controller.preemption import NOT_ENOUGH, Preemption, Search, doubled
 from hami_dra.api.core import Pod
 
@@ -30,7 +30,7 @@ class Places(Search):
         self._within = None
         return self.decide() is not None
 
-    def first(self) -> Iterator[Target]:
+    def first(self) -> Iterator[MoveTarget]:
         """Yield places that need few moves: of all pods of a region, those without whom the unit fits
         are given back, the largest first.
         """
@@ -45,7 +45,7 @@ class Places(Search):
                     kept = fewer
             yield from self._targets(nodes, kept)
 
-    def all(self, fewer: int) -> Iterator[Target]:
+    def all(self, fewer: int) -> Iterator[MoveTarget]:
         """Yield all places that fewer pods than this must leave, the fewest pods first. Of a gang those on
         single nodes.
         """
@@ -96,7 +96,7 @@ class Places(Search):
             trial.remove_all([each.uid for each in pods], {uid for each in pods for uid in each.claims})
             return self.decide()
 
-    def _targets(self, nodes: AllowedNodes, pods: Sequence[Movable]) -> Iterator[Target]:
+    def _targets(self, nodes: AllowedNodes, pods: Sequence[Movable]) -> Iterator[MoveTarget]:
         """Yield how the pods can leave room for the unit: its nodes are held, or only its devices."""
         answer = self._without(nodes, pods)
         if answer is not None:
@@ -105,5 +105,5 @@ class Places(Search):
             devices = frozenset(
                 holding.device for each in placed for holdings in each.holdings.values() for holding in holdings
             )
-            yield Target(self._inventory, tuple(pods), nodes=rows)
-            yield Target(self._inventory, tuple(pods), devices=devices)
+            yield MoveTarget(self._inventory, tuple(pods), nodes=rows)
+            yield MoveTarget(self._inventory, tuple(pods), devices=devices)

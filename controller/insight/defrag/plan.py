@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from controller.decide import SharedClaims
 from controller.gangs import Unit
 from controller.insight.defrag.cells import Cells, cells_of
-from controller.insight.defrag.movable import Movables, as_waiting, local_volume, movables_of
+from controller.insight.defrag.movable import Movables, as_waiting, movables_of
 from controller.insight.defrag.places import Places
-from controller.insight.defrag.search import Mover, Moves, OutOfSteps, Target
+from controller.insight.defrag.search import Mover, Moves, MoveTarget
 from controller.insight.manifests import Item, gather
 from controller.insight.simulation import (
     Placing,
@@ -29,11 +29,12 @@ from controller.insight.simulation import (
     SimulationSettings,
     WaitingPod,
     WaitingUnit,
+    local_volumes,
     question,
     running,
 )
 from controller.inventory import DeviceId, Heartbeat
-from controller.preemption import Budgets
+from controller.preemption import Budgets, OutOfSteps
 from controller.views.moves import BudgetUse, MovePlan, PlannedMove
 from controller.views.overview import CardTable, packing
 from hami_dra.api import kinds, names
@@ -114,7 +115,7 @@ def best_of_few(
     return replace(found, asked=found.gained, conclusion=f"{lead} {said}.")
 
 
-class _State:
+class _Copy:
     """The cluster of the documents, with the pod or gang that waits, if the goal names one."""
 
     def __init__(
@@ -149,10 +150,14 @@ class _Planner:
         pods = {item.key: item for item in self.items if item.kind is kinds.POD}
         if goal.pod in pods and (node := pods[goal.pod].object.spec.node_name):
             raise BadGoal(f"--for {goal.pod}: the pod waits for no node (it is on {node})")
-        self.state = _State(documents, self.items, settings, goal)
+        self.state = _Copy(documents, self.items, settings, goal)
         self.notes = (*gathered.notes, *self.state.view.notes)
         self.preemption = self.state.view.preemption()
-        volumes = {key: volume for key, item in pods.items() if (volume := local_volume(item.raw))}
+        volumes = {
+            key: f"the data of its volume {local[0]['name']} would be lost"
+            for key, item in pods.items()
+            if (local := local_volumes(item.raw))
+        }
         self.movables: Movables = movables_of(self.state.view, settings, volumes, self.preemption)
         self.mover = Mover(
             self.state.view.inventory,
@@ -212,7 +217,7 @@ class _Planner:
             return None
         inventory = self.state.view.inventory
         targets = [
-            Target.of_cells(
+            MoveTarget.of_cells(
                 inventory, [cell for cell in chosen if not cell.tenants], [cell for cell in chosen if cell.tenants]
             )
             for chosen in combinations(every, size)
@@ -235,7 +240,7 @@ class _Planner:
         unit = self.state.unit
         assert unit is not None
         places = Places(self.preemption, unit, self.movables.pods)
-        nothing = Moves(Target(inventory, ()), ())
+        nothing = Moves(MoveTarget(inventory, ()), ())
         if places.fits():
             return nothing
         best: Moves | None = None
@@ -268,7 +273,7 @@ class _Replay:
 
     def __init__(self, planner: _Planner, moves: Moves) -> None:
         self._planner, self._moves = planner, moves
-        self._state = _State(planner.documents, planner.items, planner.settings, planner.goal)
+        self._state = _Copy(planner.documents, planner.items, planner.settings, planner.goal)
         self._inventory = self._state.view.inventory
         self._table = CardTable(self._inventory)
 

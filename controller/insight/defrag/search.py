@@ -18,14 +18,11 @@ from controller.decide import AllowedNodes, Decision, Options, decide
 from controller.insight.defrag.cells import Cell
 from controller.insight.defrag.movable import Movable
 from controller.inventory import DeviceId, Inventory
-
-
-class OutOfSteps(Exception):
-    """The budget of decisions is spent."""
+from controller.preemption import OutOfSteps
 
 
 @dataclass(eq=False)
-class Target:
+class MoveTarget:
     """What is held, and the pods that must leave it."""
 
     inventory: Inventory
@@ -38,7 +35,7 @@ class Target:
     """What is free at the end, and was not."""
 
     @classmethod
-    def of_cells(cls, inventory: Inventory, free: Sequence[Cell], chosen: Sequence[Cell]) -> "Target":
+    def of_cells(cls, inventory: Inventory, free: Sequence[Cell], chosen: Sequence[Cell]) -> "MoveTarget":
         """Return how cells become free while others stay free."""
         cells = [*free, *chosen]
         tenants = {each.uid: each for cell in chosen for each in cell.tenants}
@@ -72,7 +69,7 @@ class Moved(Struct, frozen=True, eq=False):
 class Moves(Struct, frozen=True, eq=False):
     """Moves in an order in which each has a place when its turn comes."""
 
-    target: Target
+    target: MoveTarget
     moved: tuple[Moved, ...]
 
     @property
@@ -96,7 +93,7 @@ class Mover:
     is_cut: bool = field(default=False, init=False)
     """Whether choices were left out."""
 
-    def move(self, movable: Movable, target: Target) -> Moved | None:
+    def move(self, movable: Movable, target: MoveTarget) -> Moved | None:
         """Return the new place of a pod that counts nowhere now; None: it has none, or stays where it is."""
         self.steps -= 1
         masked = target.devices
@@ -108,7 +105,7 @@ class Mover:
         stays = answer.node == movable.pod.spec.node_name and devices == movable.devices
         return None if stays else Moved(movable, answer)
 
-    def fewest(self, targets: Sequence[Target], most: int, reached: Callable[[], bool]) -> Moves | None:
+    def fewest(self, targets: Sequence[MoveTarget], most: int, reached: Callable[[], bool]) -> Moves | None:
         """Return the fewest moves, up to `most`, after which one of the targets is reached. Tries all
         orders, and other pods that make room. `targets`: the cheapest first. Raises OutOfSteps.
 
@@ -127,7 +124,7 @@ class Mover:
 
     def _extend(
         self,
-        target: Target,
+        target: MoveTarget,
         total: int,
         moved: dict[str, Moved],
         seen: set[frozenset[tuple[str, str, frozenset[DeviceId]]]],
@@ -159,13 +156,13 @@ class Mover:
                 del moved[movable.uid]
         return False
 
-    def in_order(self, target: Target, reached: Callable[[], bool]) -> Moves | None:
+    def in_order(self, target: MoveTarget, reached: Callable[[], bool]) -> Moves | None:
         """Return the moves of the tenants, the largest first; None: one has no place, or nothing is reached."""
         with ExitStack() as stack:
             moved = self._left(target.tenants, target, stack)
             return Moves(target, tuple(moved)) if moved is not None and reached() else None
 
-    def _left(self, tenants: Sequence[Movable], target: Target, stack: ExitStack) -> list[Moved] | None:
+    def _left(self, tenants: Sequence[Movable], target: MoveTarget, stack: ExitStack) -> list[Moved] | None:
         """Let pods move, on trials that end with the stack; None: one has no place, and nothing changed."""
         moved = []
         with ExitStack() as inner:
@@ -196,20 +193,20 @@ class Mover:
                 left = [each for each in sorted(cell.tenants, key=largest_first) if each.uid not in gone]
                 if len(chosen) == number or len(gone) + len(left) > most or not taken.isdisjoint(cell.devices):
                     continue
-                moved = self._left(left, Target.of_cells(self.inventory, free, [*chosen, cell]), stack)
+                moved = self._left(left, MoveTarget.of_cells(self.inventory, free, [*chosen, cell]), stack)
                 if moved is not None:
                     chosen.append(cell)
                     gone.update(each.uid for each in left)
                     taken.update(device for each in moved for device in _devices(each.decision))
                     self.beat(len(gone))
         while True:
-            target = Target.of_cells(self.inventory, free, chosen)
+            target = MoveTarget.of_cells(self.inventory, free, chosen)
             failed, moved = self._pass(chosen, target)
             if not failed:
                 return Moves(target, tuple(moved))
             chosen = [cell for cell in chosen if cell.name not in failed]
 
-    def _pass(self, chosen: Sequence[Cell], target: Target) -> tuple[set[str], list[Moved]]:
+    def _pass(self, chosen: Sequence[Cell], target: MoveTarget) -> tuple[set[str], list[Moved]]:
         """Empty the cells, one after the other. Returns the names of those that could not be emptied."""
         failed: set[str] = set()
         moved: list[Moved] = []
