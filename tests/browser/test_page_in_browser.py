@@ -58,6 +58,22 @@ def test_a_page_loads_says_what_it_has_and_fits_a_phone(tab, name):
         opened.keep(f"{name}-phone")
 
 
+LINES = """() => [...document.querySelectorAll("tbody tr")].map((row) => {
+  const style = getComputedStyle(row), text = getComputedStyle(row.querySelector("td"));
+  const inner = row.getBoundingClientRect().height - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom);
+  return Math.round(inner / (parseFloat(text.lineHeight) || 1.2 * parseFloat(text.fontSize)) * 10) / 10 })"""
+
+
+@pytest.mark.parametrize("width", [360, 390])
+def test_a_row_of_pods_takes_four_lines_of_a_phone(tab, width):
+    opened = tab(viewport={"width": width, "height": 740})
+    page = opened.open(PAGES["pods"])
+    lines = page.evaluate(LINES)
+    assert len(lines) > 20
+    assert max(lines) < 5, lines
+    opened.keep(f"pods-{width}")
+
+
 @pytest.mark.parametrize("name", ["overview", "node", "decision"])
 def test_chinese_and_dark(tab, name):
     opened = tab(locale="zh-CN", color_scheme="dark")

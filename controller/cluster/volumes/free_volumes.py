@@ -27,16 +27,20 @@ class FreeVolumes:
         """Key of a claim → names of the volumes that are reserved for it, in either way."""
 
     def changed(self, name: str, volume: PersistentVolume | None) -> None:
-        """Update a volume. What the cluster says of it ends our own reservation for another claim."""
+        """Update a volume. What the cluster says of it ends our own reservation."""
         self._withdraw(name)
         if volume is None:
             self._volumes.pop(name, None)
             self._reserved.pop(name, None)
             return
         self._volumes[name] = volume
-        if volume.spec.claim_ref is not None:
+        if volume.spec.claim_ref is not None or volume.status.phase != _AVAILABLE:
             self._reserved.pop(name, None)
         self._offer(name)
+
+    def holder(self, name: str) -> str:
+        """Return the key of the claim that has the volume, by the cluster or a decision, or an empty text."""
+        return self._claim_of(name) if name in self._volumes else ""
 
     def reserve(self, name: str, claim_key: str) -> None:
         """Reserve a volume for a claim that kube-scheduler is expected to bind to it."""

@@ -61,6 +61,8 @@ class VolumeBook:
         """Key of a claim → node for which its volume will be made, by a decision."""
         self._reservations: dict[str, _Reservation] = {}
         """By uid of the pod."""
+        self._lost: dict[str, Placed] = {}
+        """By uid: pods that are not bound yet and cannot have their volumes any more: one went, or went to others."""
         self._users: dict[str, dict[str, Placed]] = {}
         """By key of the claim and uid: the pods on nodes that use it."""
         self.limits = VolumeLimits(nodes, self.objects, self._csi_nodes, self._attached)
@@ -102,7 +104,14 @@ class VolumeBook:
 
     def _volume_changed(self, name: str, volume: PersistentVolume | None) -> None:
         _put(self.objects.volumes, name, volume)
+        before = self._free.holder(name)
         self._free.changed(name, volume)
+        if before and self._free.holder(name) != before:
+            users = self._users.get(before, _NOBODY).items()
+            lost = [(uid, placed) for uid, placed in users if self._end_reservation(uid, before)]
+            for uid, placed in lost:
+                self._reserve(uid, placed)
+        self._reserve_for_lost()
         for key in self.objects.claims_of_volume(name):
             self._attached.touch(placed.node for placed in self._users.get(key, _NOBODY).values())
         self._attached.touch(self.objects.nodes_of_volume(name))
@@ -118,6 +127,7 @@ class VolumeBook:
         for uid, placed in users.items():
             if uid not in self._reservations:  # such as a pod one of whose claims did not exist when it was placed
                 self._reserve(uid, placed)
+        self._reserve_for_lost()
 
     def _attachment_changed(self, key: str, attachment: Any) -> None:
         before = self.objects.attachments.get(key)
@@ -144,6 +154,7 @@ class VolumeBook:
             return
         self.version += 1
         unused = []
+        self._lost.pop(uid, None)
         self.disks.remove(uid, pod)
         self._attached.remove(uid, placed.node)
         for ref in volume_claim_refs(pod):
@@ -158,6 +169,8 @@ class VolumeBook:
                 if not users:
                     del self._users[ref.key]
             self._end_reservation(uid, ref.key)
+        if uid not in self.on_trial:
+            self._reserve_for_lost()
         if self.on_unused is not None:
             for key in unused:
                 self.on_unused(key)
@@ -191,15 +204,22 @@ class VolumeBook:
         row = self._nodes.index_of(placed.node)
         if row < 0 or not self.objects.are_claims_readable:
             return
+        self._lost.pop(uid, None)
         claims = claims_of(placed.pod, self.objects)
         if isinstance(claims, PodRefusal) or not claims.to_place.waiting:
             return
         binding = self.binding.bind(claims.to_place.waiting, row)
         if binding is None:
+            if not placed.pod.spec.node_name:  # kube-scheduler gives volumes to no pod that is bound
+                self._lost[uid] = placed
             return
         self._reservations[uid] = _Reservation(placed.node, binding)
         for key in (*binding.volumes, *binding.provisioned):
             self._hold(self._reservations[uid], key)
+
+    def _reserve_for_lost(self) -> None:
+        for uid, placed in tuple(self._lost.items()):
+            self._reserve(uid, placed)
 
     def _hold(self, reservation: _Reservation, key: str) -> None:
         """Keep what a reservation has for one claim from other pods."""
@@ -235,14 +255,14 @@ class VolumeBook:
             for key in keys:
                 self._hold(reservation, key)
 
-    def _end_reservation(self, uid: str, key: str) -> None:
-        """Take back what the pod reserved for one claim."""
+    def _end_reservation(self, uid: str, key: str) -> bool:
+        """Take back what the pod reserved for one claim. Return whether it had anything."""
         reservation = self._reservations.get(uid)
         if reservation is None:
-            return
+            return False
         binding = reservation.binding
         if key not in binding.volumes and key not in binding.provisioned:
-            return
+            return False
         self._let_go(reservation, uid, key)
         volumes = {other: name for other, name in binding.volumes.items() if other != key}
         provisioned = tuple(other for other in binding.provisioned if other != key)
@@ -250,6 +270,7 @@ class VolumeBook:
             self._reservations[uid] = _Reservation(reservation.node, Binding(volumes, provisioned))
         else:
             del self._reservations[uid]
+        return True
 
 
 def _put(where: dict[str, Any], key: str, value: Any) -> None:

@@ -154,6 +154,15 @@ def test_help_is_plain_with_one_line_for_each_command(hami_dra):
     assert "  Examples:\n    hami-dra status\n    hami-dra status --by node" in text
 
 
+@pytest.mark.parametrize(
+    "name", [name for group in COMMANDS.values() for name in group if name not in ("driver", "slices")]
+)
+def test_help_says_device_and_not_card(hami_dra, name):
+    """A card is hardware, which the driver finds and slices publish: docs/glossary.md."""
+    text = hami_dra(name, "--help").stdout
+    assert re.findall(r"(?<![-\w])cards?(?![-\w])", text, re.IGNORECASE) == []
+
+
 def test_values_are_shown_by_what_they_are_and_not_by_classes_of_python():
     text = cli_reference()[PATH]
     assert re.findall(r"<(?:str|int|float|bool|path)>", text, re.IGNORECASE) == []

@@ -178,6 +178,14 @@ async def test_every_answer_has_safe_headers(client):
         assert (await get(client, path, headers=bearer(VIEWER))).status == 404
 
 
+@pytest.mark.parametrize("path", ["/none", "/node?name=none", "/device?id=none"])
+async def test_what_is_not_there_is_a_page_with_navigation(client, path):
+    answer = await get(client, path, headers=bearer(VIEWER))
+    text = await answer.text()
+    assert (answer.status, answer.content_type) == (404, "text/html")
+    assert all(words in text for words in ("<h1>Not found</h1>", 'href="/static/page', "<nav", 'href="/pending"'))
+
+
 async def test_only_logging_in_and_choosing_is_posted(client):
     for path in (*PAGES, "/events", "/api/v1/explanations"):
         for method in ("POST", "PUT", "PATCH", "DELETE"):

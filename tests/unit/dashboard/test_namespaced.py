@@ -165,6 +165,11 @@ async def test_what_is_elsewhere_does_not_exist(opened, path):
     assert (await text_of(opened, path, "all"))[0] == 200
 
 
+async def test_the_list_of_decisions_says_why_a_pod_was_refused(opened):
+    _, text = await text_of(opened, "/decisions", MINE)
+    assert f"no node fits now: port 80 is taken by Pod {MINE}/web" in text
+
+
 async def test_amounts_of_all_are_shown_without_their_names(opened):
     _, text = await text_of(opened, f"/device?id={DEVICE}", MINE)
     assert "8 GiB of 16 GiB" in text, "both tenants count"

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from controller.inventory.inventory import Inventory
 from controller.views.overview.card_table import CardTable
@@ -10,6 +11,7 @@ from controller.views.overview.packing import figures, packing
 from controller.views.overview.read import overview
 from hami_dra.api import names
 from hami_dra.api.resource import DeviceTaintRule
+from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles, profile_of
 from tests.cards import DRIVER, card, claim, node, pod, slice_of, whole
 
 GIB = 1 << 30
@@ -34,8 +36,8 @@ def holding(name, *results, pods=(), namespace="default"):
     return msgspec.json.decode(msgspec.json.encode(raw), type=type(found))
 
 
-def cluster(*slices, claims=(), nodes=("n1",)):
-    inventory = Inventory()
+def cluster(*slices, claims=(), nodes=("n1",), profiles=BUILT_IN_PROFILES):
+    inventory = Inventory(profiles=profiles)
     for each in nodes:
         inventory.node_changed(None, node(each) if isinstance(each, str) else each)
     for each in slices:
@@ -53,8 +55,9 @@ def rule(key, value="", device="gpu-0", effect="NoSchedule"):
     )
 
 
-def mig_card(name="n1"):
-    """A card cut into halves, each an exclusive device that draws on the card's counters."""
+def mig_card(name="n1", **reach):
+    """A card cut into halves, each an exclusive device that draws on the card's counters. Default: of the node of that name."""
+    reach = reach or {"nodeName": name}
     counters = {"counterSet": "gpu-0", "counters": {"slice": {"value": "2"}}}
     whole_card = card(0) | {"consumesCounters": [counters]}
     halves = []
@@ -71,8 +74,8 @@ def mig_card(name="n1"):
         )
     sets = [{"name": "gpu-0", "counters": {"slice": {"value": "2"}}}]
     return (
-        slice_of(name, [whole_card, *halves], name=f"{name}-devices", count=2),
-        slice_of(name, name=f"{name}-counters", count=2, nodeName=name, sharedCounters=sets),
+        slice_of(name, [whole_card, *halves], name=f"{name}-devices", count=2, **reach),
+        slice_of(name, name=f"{name}-counters", count=2, sharedCounters=sets, **reach),
     )
 
 
@@ -192,6 +195,15 @@ def test_parts_count_as_their_own_card_where_nodes_do_not_exist(there):
     claims = [holding("a", held, pods=["p"])]
     cards = overview(cluster(*mig_card("n1"), *mig_card("n2"), claims=claims, nodes=there), claims, []).cards
     assert {card.pool: (card.parts_used, len(card.tenants)) for card in cards} == {"n1": (0, 0), "n2": (1, 1)}
+
+
+def test_parts_count_as_their_own_card_where_several_nodes_reach_it():
+    held = {"request": "gpu", "driver": "net.example.com", "pool": "net2", "device": "gpu-0-mig-1"}
+    claims = [holding("a", held, pods=["p"])]
+    pools = [each for name in ("net1", "net2") for each in mig_card(name, driver="net.example.com", allNodes=True)]
+    read = DriverProfiles({"net.example.com": replace(profile_of("net.example.com"), partition="profile")})
+    cards = overview(cluster(*pools, claims=claims, profiles=read), claims, []).cards
+    assert {card.pool: (card.parts_used, len(card.tenants)) for card in cards} == {"net1": (0, 0), "net2": (1, 1)}
 
 
 def test_all_memory_and_cores_of_a_shared_card_are_a_whole_card():

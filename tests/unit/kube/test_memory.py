@@ -332,6 +332,16 @@ async def test_an_object_with_two_owners_goes_with_the_second(cluster):
         await cluster.get(kinds.CONFIG_MAP, "owned", SPACE)
 
 
+async def test_an_owner_that_stays_keeps_nothing_of_what_it_owned(cluster):
+    """As a Deployment, whose pods come and go."""
+    owner = await put(cluster, "a")
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": owner.metadata.uid}
+    for number in range(3):
+        await cluster.create(kinds.CONFIG_MAP, named(f"owned-{number}", ownerReferences=[reference]), namespace=SPACE)
+        await cluster.delete(kinds.CONFIG_MAP, f"owned-{number}", namespace=SPACE)
+    assert cluster._state._dependents == {}
+
+
 async def test_what_is_handed_out_is_not_what_is_stored(cluster):
     body = {**named("a"), "data": {"x": "1"}}
     await cluster.create(kinds.CONFIG_MAP, body, namespace=SPACE)

@@ -120,6 +120,23 @@ def test_what_a_pod_names_and_nobody_created_is_told_after_some_seconds(refs, ki
     play(story, **QUICK)
 
 
+def test_a_selector_that_fails_is_one_event_while_other_pods_come_and_go():
+    """Each evaluation named another device, so that the event was there several times."""
+
+    async def story(harness):
+        await harness.add(kinds.RESOURCE_CLAIM, selecting('device.attributes["hami.io"].nope == "a"'))
+        await harness.add(kinds.POD, pod("p", claims=["c"], gated=True))
+        for number in range(6):
+            await harness.add(kinds.RESOURCE_CLAIM, claim(f"o{number}"))
+            await harness.add(kinds.POD, pod(f"q{number}", claims=[f"o{number}"], gated=True))
+            await harness.sleep(LONG)
+            if number % 2:
+                await harness.delete_pod(f"q{number}")
+        assert len([event for event in await harness.events() if event["regarding"]["name"] == "p"]) == 1
+
+    play(story, nodes=3, **QUICK)
+
+
 def test_a_gang_with_a_member_that_asks_for_what_cannot_be_keeps_its_gates():
     async def story(harness):
         await harness.add(kinds.RESOURCE_CLAIM, claim("a"), claim("b", device_class="late"))

@@ -100,6 +100,7 @@ class MemoryState:
         self.table(kind).apply(key, RecordedChange(self.newest, before, last, removed=True))
         uid = raw["metadata"]["uid"]
         self._uids.discard(uid)
+        self._forget_dependent(kind, key, raw)
         for owned_kind, owned_key in self._dependents.pop(uid, {}):
             record = self.find(owned_kind, owned_key)
             if record is None:
@@ -108,6 +109,13 @@ class MemoryState:
             if uid in owners and not any(self.knows(owner) for owner in owners):
                 self.delete(owned_kind, owned_key, record)
         return last
+
+    def _forget_dependent(self, kind: Kind[Any], key: str, raw: Raw) -> None:
+        for owner in _owners(raw):
+            if (owned := self._dependents.get(owner)) is not None:
+                owned.pop((kind, key), None)
+                if not owned:
+                    del self._dependents[owner]
 
     def timestamp(self) -> str:
         return self._now().strftime(_TIME)

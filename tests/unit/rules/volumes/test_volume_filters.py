@@ -344,6 +344,19 @@ def test_a_pod_on_its_node_gets_its_volume_reserved_once_all_its_claims_exist(wo
     assert world.fits(pod("shared", name="q")) == "a"
 
 
+def test_a_volume_that_is_made_again_is_kept_for_the_pod_that_counts_on_it(world):
+    world.storage_class("local", provisioner="kubernetes.io/no-provisioner")
+    for name in ("one", "two"):
+        world.claim(name, storage_class="local")
+    world.volume("only", storage_class="local", where=(HOST, "b"))
+    world.run(pod("one", name="first"), "b")
+    world.put("PersistentVolume", "only", gone=True, spec={"storageClassName": "local"})
+    world.volume("only", storage_class="local", where=(HOST, "b"))
+    assert world.fits(pod("two", name="second")) == ""
+    world.stop(pod("one", name="first"), "b")
+    assert world.fits(pod("two", name="second")) == "b"
+
+
 def test_what_a_pod_holds_itself_does_not_bind_it_to_its_node(world):
     world.storage_class("wait")
     world.claim("data", storage_class="wait")
