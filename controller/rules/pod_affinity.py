@@ -38,11 +38,7 @@ class PodAffinityPlugin:
         itself = _matches_itself(pod, terms, self._state)
         key = tuple([each.key for each in terms]), itself
         shape = self._state.shapes.of(
-            pod,
-            self.code,
-            key,
-            lambda: PodAffinityFilter(self._state, terms, matches_itself=itself),
-            len(terms),
+            pod, self.code, key, lambda: PodAffinityFilter(self._state, terms, matches_itself=itself), len(terms)
         )
         return shape.current(own)
 

@@ -36,11 +36,7 @@ class PodAntiAffinityPlugin:
             return None
         key: Hashable = tuple([each.key for each in terms]), against
         shape = self._state.shapes.of(
-            pod,
-            self.code,
-            key,
-            lambda: PodAntiAffinityFilter(self._state, terms, against),
-            len(terms),
+            pod, self.code, key, lambda: PodAntiAffinityFilter(self._state, terms, against), len(terms)
         )
         return shape.current(own)
 
