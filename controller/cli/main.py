@@ -46,9 +46,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
         "install-library": "Install HAMi-core on this node",
         "uninstall": "Remove hami-dra from a cluster",
     },
-    "Other": {
-        "completion": "Print the completion script of a shell",
-    },
+    "Other": {"completion": "Print the completion script of a shell"},
 }
 """Title → command → its line in the list of all, which is shown without importing them."""
 

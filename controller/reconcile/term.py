@@ -30,13 +30,7 @@ from controller.reconcile.binding import (
 from controller.reconcile.fence import Fence, Prober, is_fence_rule, remove_rule
 from controller.reconcile.observability import QuotaNotes, UnreadableObjects, VanishedWatch
 from controller.reconcile.preemption import Preemptor
-from controller.reconcile.queueing import (
-    PodAssessor,
-    SelectorBudgets,
-    Triggers,
-    VolumeTriggers,
-    WaitingPods,
-)
+from controller.reconcile.queueing import PodAssessor, SelectorBudgets, Triggers, VolumeTriggers, WaitingPods
 from controller.reconcile.repair import (
     Deallocator,
     ExternalAllocationWatch,

@@ -25,11 +25,7 @@ _NAMED: Final = 5
 
 
 def explain(
-    inventory: Inventory,
-    scheduling_request: SchedulingRequest,
-    options: Options,
-    *,
-    most_nodes: int = MOST_NODES,
+    inventory: Inventory, scheduling_request: SchedulingRequest, options: Options, *, most_nodes: int = MOST_NODES
 ) -> Explanation:
     """Return the explanation of one decision. Of larger clusters it has the best `most_nodes` nodes."""
     answer = decide(inventory, scheduling_request, options)
