@@ -230,9 +230,10 @@ class SimulatedCluster:
     def _claim_of(self, key: str) -> ResourceClaim | None:
         return self.claims.get(key) or self.generated.get(key)
 
-    def preemption(self, unit: Unit) -> Preemption:
+    def preemption(self, unit: Unit | None = None) -> Preemption:
         """Return preemption at the time of the last thing that the input says of the unit and of running pods."""
-        now = max(map(latest_moment, [*self.pods.values(), *(request.pod for request in unit.members)]), default=0.0)
+        members = () if unit is None else unit.members
+        now = max(map(latest_moment, [*self.pods.values(), *(request.pod for request in members)]), default=0.0)
         return Preemption(
             self.inventory,
             self.tenants,

@@ -24,8 +24,7 @@ from msgspec.structs import replace
 from controller.cluster.incremental import LruCache
 from controller.decide import AllowedNodes, Options, Unschedulable
 from controller.gangs import GangKey, Unit, UnitDecision
-from controller.inventory import is_guarantee
-from controller.inventory.quotas import Charge
+from controller.inventory import Charge, is_guarantee
 from controller.preemption import (
     PATIENCE,
     Budgets,
