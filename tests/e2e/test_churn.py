@@ -20,7 +20,7 @@ from tests.e2e.fence_story import the_one_rule
 from tests.e2e.objects import legacy_pod, pod, policies, request, template
 from tests.e2e.observe import Expired, Watcher
 
-PODS = int(os.environ.get("HAMI_DRA_CHURN_PODS") or 250)
+PODS = int(os.environ.get("HAMI_DRA_CHURN_PODS") or 200)
 """500 in make soak."""
 BATCH = 25
 FENCE_DELETED_AT, MACHINES_JOIN_AT, LEADER_HANGS_AT = 75, 125, 175
