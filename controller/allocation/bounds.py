@@ -83,8 +83,7 @@ def parts(problem: AllocationInput) -> Iterator[AllocationInput]:
 
 def _only(problem: AllocationInput, wanted: ClaimRequests, requests: tuple[RequestGroup, ...]) -> AllocationInput:
     return replace(
-        problem,
-        claims=tuple(replace(claim, requests=requests if claim is wanted else ()) for claim in problem.claims),
+        problem, claims=tuple(replace(claim, requests=requests if claim is wanted else ()) for claim in problem.claims)
     )
 
 

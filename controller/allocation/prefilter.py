@@ -42,8 +42,9 @@ from hami_dra.vendors.registry import VENDORS
 
 _FEW: Final = 512
 """Up to this many changed rows, update the counts individually."""
-_PUBLISHED_KEPT: Final = 8
-_STATES_KEPT: Final = 1 << 11
+_PUBLISHED_KEPT: Final = 32
+_IDLE_KEPT: Final = 16
+_STATES_KEPT: Final = 1 << 8
 """States of cards cached per shape of request: the code of a card is valid for the next one in the same state."""
 
 
@@ -70,11 +71,25 @@ def request_columns(
     return columns
 
 
-class _PublishedCodes(LruCache[Codes]):
-    """Codes of all devices as if none were in use. Requests that differ in amounts alone share them."""
+class _Published:
+    """`codes`: of all devices as if none were in use, UNJUDGED among them. Requests that differ in amounts
+    alone share one.
+    """
 
+    def __init__(self, codes: Codes) -> None:
+        self.codes = codes
+
+
+class _AllPublished(LruCache[_Published]):
     def __init__(self, _: Inventory) -> None:
         super().__init__(_PUBLISHED_KEPT)
+
+
+class _AllIdle(LruCache[IdleDevices]):
+    """By `_Published` and number of rows of nodes. One takes 30 bytes for each device: few are kept."""
+
+    def __init__(self, _: Inventory) -> None:
+        super().__init__(_IDLE_KEPT)
 
 
 class RequestColumns:
@@ -118,14 +133,13 @@ class RequestColumns:
         self._states = inventory.derived(DeviceStates, DeviceStates)
         self._usage = LogReader(inventory.devices.changes)
         self._structure = LogReader(inventory.devices.structure)
-        self._published: Codes = np.zeros(0, dtype=np.uint8)
-        """The codes as if no card were in use; UNJUDGED among them."""
+        self._published = _Published(np.zeros(0, dtype=np.uint8))
         self._known: dict[tuple[int, int, int], int] = {}
         """(published code, number of the state, numbering) of a card → its code."""
         self.codes: Codes = np.zeros(0, dtype=np.uint8)
         self.fitting: Ints = np.zeros(0, dtype=np.int64)
         self.network_attached = 0
-        self._idle: tuple[tuple[int, int], IdleDevices] | None = None
+        self._idle = inventory.derived(_AllIdle, _AllIdle)
 
     def enough(self, count: int, rows: Positions | None = None) -> Bools:
         """Return the nodes that may have `count` cards for the request.
@@ -141,13 +155,12 @@ class RequestColumns:
 
     def idle(self) -> IdleDevices:
         """Return the verdicts as if no device were in use, made again once a device is published."""
-        devices, nodes = self._inventory.devices, self._inventory.nodes
-        version = devices.structure.version, nodes.size
-        if self._idle is None or self._idle[0] != version:
-            size = devices.size
-            kinds = self._kinds.code[devices.kind[:size]]
-            self._idle = version, IdleDevices(self._published[:size], kinds, devices.node[:size], nodes.size)
-        return self._idle[1]
+        return self._idle.get((self._published, self._inventory.nodes.size), self._as_idle)
+
+    def _as_idle(self) -> IdleDevices:
+        devices, size = self._inventory.devices, self._inventory.devices.size
+        kinds = self._kinds.code[devices.kind[:size]]
+        return IdleDevices(self._published.codes, kinds, devices.node[:size], self._inventory.nodes.size)
 
     def rows_on(self, nodes: Bools) -> Positions:
         """Return the rows of the class's cards on some nodes."""
@@ -195,17 +208,12 @@ class RequestColumns:
             return
         changed, republished = self._usage.entries(), self._structure.unread()
         if len(self.codes) < devices.size:
-            self._published = grown(self._published, len(devices.active), NOT_OF_CLASS)
             self.codes = grown(self.codes, len(devices.active), NOT_OF_CLASS)
-        if republished is None:
+        if republished is None or republished.size:
             self._kinds.learn(devices.kind_samples)
             key = devices.structure.version, *self._rules, self._kinds.code.tobytes()
-            rows = np.arange(devices.size)
-            known = self._inventory.derived(_PublishedCodes, _PublishedCodes)
-            self._published[rows] = known.get(key, lambda: self._judge_published(rows))
-            changed = None
-        elif republished.size:
-            self._published[republished] = self._judge_published(republished)
+            known = self._inventory.derived(_AllPublished, _AllPublished)
+            self._published = known.get(key, lambda: self._publish(republished))
             changed = None
         self._states.refresh()
         if changed is None or len(few := {*changed}) > _FEW:
@@ -215,9 +223,17 @@ class RequestColumns:
         self._usage.done()
         self._structure.done()
 
+    def _publish(self, republished: Positions | None) -> _Published:
+        """Return the codes, of which those of all or some rows are judged again."""
+        size = self._inventory.devices.size
+        rows = np.arange(size) if republished is None else republished
+        codes = grown(self._published.codes, size, NOT_OF_CLASS).copy()
+        codes[rows] = self._judge_published(rows)
+        return _Published(codes)
+
     def _all(self, size: int) -> None:
         """Update all rows: of the devices that look alike one is judged."""
-        looks = self._states.looks(self._published[:size])
+        looks = self._states.looks(self._published.codes)
         few = len(looks.rows) <= _FEW
         judged = np.array(self._codes(looks.rows.tolist()), dtype=np.uint8) if few else self._judge(looks.rows)
         self.codes[:size] = judged[looks.places]
@@ -227,7 +243,7 @@ class RequestColumns:
     def looks(self) -> Looks:
         """Return the devices by looks: those of equal looks have one code, and the request takes the same of them."""
         self._states.refresh()
-        return self._states.looks(self._published[: self._inventory.devices.size])
+        return self._states.looks(self._published.codes)
 
     def _some(self, rows: AbstractSet[int]) -> None:
         """Update some rows, of devices that are the same as before."""
@@ -239,7 +255,7 @@ class RequestColumns:
 
     def _codes(self, rows: Collection[int]) -> list[int]:
         """Return the `_judge` of some rows; cards in the same state share it."""
-        number, numbering, published = self._states.number, self._states.numbering, self._published
+        number, numbering, published = self._states.number, self._states.numbering, self._published.codes
         states = {row: (published.item(row), number.item(row), numbering) for row in rows}
         unknown = [row for row, state in states.items() if state not in self._known]
         if unknown:
@@ -263,7 +279,7 @@ class RequestColumns:
 
         The published part of the device was judged before.
         """
-        codes = self._published[rows]
+        codes = self._published.codes[rows]
         if not self._view.admin_access:
             self._judge_usage(codes, rows, self._inventory.devices.kind[rows])
         codes[codes == UNJUDGED] = 0
@@ -272,7 +288,6 @@ class RequestColumns:
     def _judge_published(self, rows: Positions) -> Codes:
         """Return the first failing reason as if no card were in use; UNJUDGED where the search must report an error."""
         devices = self._inventory.devices
-        self._kinds.learn(devices.kind_samples)
         kind = devices.kind[rows]
         codes = self._kinds.code[kind]
         codes[~devices.active[rows]] = NOT_OF_CLASS

@@ -62,12 +62,7 @@ def prepared(
     if (problem := kept.problem) is not None and kept.is_current(inventory.classes):
         return problem.for_claims(claims)
     resolve = partial(
-        prepare,
-        claims,
-        inventory.classes,
-        features=features,
-        ignored_taints=ignored_taints,
-        judge=inventory.verdicts,
+        prepare, claims, inventory.classes, features=features, ignored_taints=ignored_taints, judge=inventory.verdicts
     )
     requests = (request.exactly for claim in claims for request in claim.spec.devices.requests)
     if any(exactly is not None and exactly.admin_access for exactly in requests):

@@ -19,7 +19,6 @@ from typing import Protocol
 from msgspec import Struct
 
 from controller.allocation import ClaimOwnership, Owner
-from controller.assessment.joinable_claims import joined_in_a_container
 from controller.cluster.incremental import digest_of
 from controller.decide import PodClaim, SchedulingRequest, pod_shape
 from controller.inventory import Inventory
@@ -31,6 +30,29 @@ from hami_dra.api.podstate import is_live, is_probe, other_gates
 from hami_dra.api.resource import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from hami_dra.api.served_pods import unserved_scheduler
 from hami_dra.vendors.registry import plugin_resources
+
+
+def joined_in_a_container(pod: Pod, joinable: Mapping[str, bool], driver_of: Mapping[str, str]) -> str:
+    """Return the fix if a container uses a claim that other pods may join together with another one.
+
+    hami-dra's node drivers refuse such a container (`hami_dra.driver.prepare.container_views`): a pod
+    that joins one of the claims later would be given the devices of the others too.
+
+    Empty if nothing has to change. `joinable`: name in the pod -> whether the claim may be used by
+    other pods. `driver_of`: name in the pod -> the driver of hami-dra that all of its devices
+    belong to; other claims are left out.
+    """
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        used = list(dict.fromkeys(entry.name for entry in container.resources.claims if entry.name in driver_of))
+        for name in used:
+            others = [other for other in used if other != name and driver_of[other] == driver_of[name]]
+            if joinable[name] and others:
+                return (
+                    f"spec.containers[{container.name}].resources.claims: uses claim {name}, which other pods may join, together with "
+                    f"{', '.join(others)}, and such a pod would be given the devices of both: put the requests of this container into one "
+                    "claim, or use ResourceClaimTemplates"
+                )
+    return ""
 
 
 class ClusterView(Protocol):

@@ -92,10 +92,7 @@ def _print(console: "Console", pattern: "Pattern", source: str) -> None:
             if tenant.pod == name
         ]
         table.add(
-            name,
-            pod.node,
-            [card.uuid for card, _ in held],
-            [f"{tenant.memory // MIB} MiB" for _, tenant in held],
+            name, pod.node, [card.uuid for card, _ in held], [f"{tenant.memory // MIB} MiB" for _, tenant in held]
         )
     print_lines(table.lines())
     console.print()

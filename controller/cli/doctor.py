@@ -12,12 +12,7 @@ from controller.cli.connection import Connection, Files
 from controller.cli.output_options import Output, OutputOption, Printing
 from controller.cli.profile_options import driver_profiles
 from controller.cli.tables import Line, TextLayout, counted, note, paragraph
-from controller.settings.common import (
-    INSTALL_NAMESPACE_RENAMED,
-    InstallNamespace,
-    ManageProfile,
-    Mode,
-)
+from controller.settings.common import INSTALL_NAMESPACE_RENAMED, InstallNamespace, ManageProfile, Mode
 from hami_dra.api import names
 from hami_dra.api.flags import Option
 

@@ -43,11 +43,7 @@ _MODE: Final = re.compile(r"--mode=(exclusive|native)")
 _MANAGE: Final = re.compile(r"--manage=(\S+)")
 _SCHEDULER_NAME: Final = re.compile(r"--scheduler-name=(\S+)")
 _RUNTIME_CLASS: Final = re.compile(r"--runtime-class=([a-z]+)=(\S+)")
-_CHECKS: Final = {
-    kinds.DEVICE_TAINT_RULE: "fence",
-    kinds.NAMESPACE: "webhook",
-    kinds.RESOURCE_QUOTA: "quotas",
-}
+_CHECKS: Final = {kinds.DEVICE_TAINT_RULE: "fence", kinds.NAMESPACE: "webhook", kinds.RESOURCE_QUOTA: "quotas"}
 """Kind of objects → the check that needs them; why pods wait needs all others."""
 _CONVERTED_AND_REFUSED: Final = ("webhook", kinds.RUNTIME_CLASS.name)
 """Words in an API server's refusal of a dry-run pod that make it the webhook's fault."""

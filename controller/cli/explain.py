@@ -131,13 +131,7 @@ def _target(target: str, namespace: Callable[[], str]) -> tuple[str, str]:
     return kind, "/".join(parts) if len(parts) == 2 else f"{namespace()}/{parts[0]}"
 
 
-_KINDS: Final = {
-    "pod": "pod",
-    "pods": "pod",
-    "claim": "claim",
-    "resourceclaim": "claim",
-    "resourceclaims": "claim",
-}
+_KINDS: Final = {"pod": "pod", "pods": "pod", "claim": "claim", "resourceclaim": "claim", "resourceclaims": "claim"}
 _WORKLOADS: Final = frozenset(
     f"{name}{ending}"
     for name in ("deploy", "deployment", "job", "statefulset", "daemonset", "replicaset", "cronjob")

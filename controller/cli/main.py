@@ -33,6 +33,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
     "Try before you change": {
         "simulate": "Place the pods of manifests, without a cluster",
         "whatif": "Show the effects of a policy, more pods or fewer nodes",
+        "defrag": "Plan moves that free devices or nodes, or make room for a pod",
         "snapshot": "Save a cluster's state for simulate, explain and whatif",
         "convert": "Convert HAMi manifests to ResourceClaims",
         "demo": "Show four placements on a cluster in memory",
@@ -45,9 +46,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
         "install-library": "Install HAMi-core on this node",
         "uninstall": "Remove hami-dra from a cluster",
     },
-    "Other": {
-        "completion": "Print the completion script of a shell",
-    },
+    "Other": {"completion": "Print the completion script of a shell"},
 }
 """Title → command → its line in the list of all, which is shown without importing them."""
 

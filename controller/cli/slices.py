@@ -264,13 +264,7 @@ def _publish(path: Path, connection: Connection, *, fence: FenceMode, once: bool
 
 
 async def _keep(
-    path: Path,
-    file: "FleetFile",
-    version: "Version | None",
-    connection: Connection,
-    *,
-    fence: FenceMode,
-    once: bool,
+    path: Path, file: "FleetFile", version: "Version | None", connection: Connection, *, fence: FenceMode, once: bool
 ) -> None:
     import asyncio
 

@@ -35,11 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_GROUPS: Final[tuple[Kind[Any], ...]] = (
-    kinds.POD_GROUP,
-    kinds.COSCHEDULING_POD_GROUP,
-    kinds.VOLCANO_POD_GROUP,
-)
+_GROUPS: Final[tuple[Kind[Any], ...]] = (kinds.POD_GROUP, kinds.COSCHEDULING_POD_GROUP, kinds.VOLCANO_POD_GROUP)
 """Most clusters serve none or one of them."""
 NEEDED: Final[tuple[Kind[Any], ...]] = (
     kinds.NODE,

@@ -165,10 +165,7 @@ def _pending(
     from controller.insight.simulation import SimulationSettings, pending_pods
 
     settings = SimulationSettings(
-        profiles=profiles,
-        kubernetes=found.kubernetes,
-        gang_sources=found.gang_sources,
-        scheduler_names=scheduler_names,
+        profiles=profiles, kubernetes=found.kubernetes, gang_sources=found.gang_sources, scheduler_names=scheduler_names
     )
     on_pod = partial(progress, "deciding on pods")
     return pending_pods(found.documents, settings, may_be_meant=meant, on_pod=on_pod)

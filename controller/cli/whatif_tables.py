@@ -23,7 +23,7 @@ def comparison(found: Comparison, layout: TextLayout) -> list[Line]:
         (_MOVED, found.moved),
         (_PLACED, found.placed),
         (_NODES, nodes),
-        (_VENDORS, found.vendors),
+        (VENDORS, found.vendors),
     )
     for columns, rows in tables:
         if rows:
@@ -81,7 +81,7 @@ _NODES: Final[Columns[NodeChange]] = (
     _change("cores", lambda node: f"{node.cores_used}/{node.cores_total}"),
     text_column("pods", lambda each: _arrow(str(each.pods_before), str(each.pods_after))),
 )
-_VENDORS: Final[Columns[PackingChange]] = (
+VENDORS: Final[Columns[PackingChange]] = (
     text_column("vendor", lambda each: each.vendor),
     _change("devices", lambda packing: str(packing.cards)),
     _change("free", lambda packing: str(packing.free_cards)),

@@ -32,14 +32,7 @@ from controller.dashboard.guard import (
 from controller.dashboard.history import INTERVAL, History
 from controller.dashboard.pages import Page, site
 from controller.dashboard.pending import pending_count
-from controller.dashboard.preferences import (
-    LANGUAGE_COOKIE,
-    LANGUAGES,
-    THEME_COOKIE,
-    THEMES,
-    Preferences,
-    preferences,
-)
+from controller.dashboard.preferences import LANGUAGE_COOKIE, LANGUAGES, THEME_COOKIE, THEMES, Preferences, preferences
 from controller.dashboard.readings import Meters, Readings
 from controller.dashboard.source import Decisions, Source
 from controller.dashboard.stream import headers_key
@@ -108,14 +101,7 @@ _ASSETS: Final = frozenset(
 
 class _Site:
     def __init__(
-        self,
-        source: Source,
-        access: Access,
-        history: History,
-        *,
-        interval: float,
-        meters: Meters | None,
-        grafana: str,
+        self, source: Source, access: Access, history: History, *, interval: float, meters: Meters | None, grafana: str
     ) -> None:
         self._source = source
         self._access = access

@@ -24,16 +24,7 @@ from controller.dashboard.summary import allocated_share, summary
 from controller.dashboard.tables import Context, PageTable, Query
 from controller.inventory import DeviceId
 from controller.views.columns import Row
-from controller.views.overview import (
-    Card,
-    CardTable,
-    Overview,
-    Packing,
-    Reservation,
-    linked_sizes,
-    overview,
-    packing,
-)
+from controller.views.overview import Card, CardTable, Overview, Packing, Reservation, linked_sizes, overview, packing
 from hami_dra.api.resource import ResourceClaim
 
 NODES_ON_LEAF: Final = 24

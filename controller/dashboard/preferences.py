@@ -23,8 +23,7 @@ def preferences(cookies: Mapping[str, str], accept_language: str) -> Preferences
     language = cookies.get(LANGUAGE_COOKIE, "")
     theme = cookies.get(THEME_COOKIE, "")
     return Preferences(
-        language if language in LANGUAGES else preferred_language(accept_language),
-        theme if theme in THEMES else "auto",
+        language if language in LANGUAGES else preferred_language(accept_language), theme if theme in THEMES else "auto"
     )
 
 

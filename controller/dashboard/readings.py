@@ -1,7 +1,7 @@
 """Readings of cards from the node drivers' /metrics: parsed, kept per node, summed per driver.
 
 `Readings` is used by `cardpages`; `app` runs its loop. The text comes from a `Meters`
-(`driverpods`; tests have their own). Drivers are queried only while a page with readings is open,
+(`serving`; tests have their own). Drivers are queried only while a page with readings is open,
 and at most every 30 seconds. Whatever a driver answers, a page is shown: unreadable values are no
 reading. A driver reports the cards of its own node only: values for other UUIDs are ignored.
 """

@@ -6,6 +6,7 @@ Used by `app` and `stream`. A fragment is the inside of a page's <main>; a page 
 
 import hashlib
 import shlex
+import tomllib
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -15,17 +16,25 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from controller.dashboard import wording
-from controller.dashboard.chinese import MESSAGES
 from controller.dashboard.pacing import paced_each
 from controller.dashboard.pages import MENU, Page
 from controller.dashboard.preferences import LANGUAGES, THEMES, Preferences
 from controller.dashboard.source import ControllerState
-from controller.reasons import english
+from controller.reasons import CATALOGUE, english
 from hami_dra.api import times
 
 HERE: Final = Path(__file__).parent
 STATIC: Final = HERE / "static"
-_MESSAGES: Final[dict[str, dict[str, str]]] = {"en": {}, "zh": MESSAGES}
+
+
+def _chinese() -> dict[str, str]:
+    """Return the messages of `chinese.toml`, which has a table for each page, and those of reasons."""
+    pages = tomllib.loads((HERE / "chinese.toml").read_text(encoding="utf-8")).values()
+    of_reasons = {code.english: code.chinese for code in CATALOGUE.values()}
+    return {message: text for page in (*pages, of_reasons) for message, text in page.items()}
+
+
+MESSAGES: Final[dict[str, dict[str, str]]] = {"en": {}, "zh": _chinese()}
 """By language: English text → its translation."""
 
 
@@ -39,7 +48,7 @@ class Texts:
 
     def __init__(self, language: str) -> None:
         self.language = language
-        self._messages = _MESSAGES[language]
+        self._messages = MESSAGES[language]
 
     def count(self, number: int, one: str, many: str, /, **values: object) -> str:
         """Return one of two messages by number, for languages that have two."""

@@ -5,25 +5,92 @@ Called by `hami-dra controller`, next to the controller. In: checked `DashboardS
 """
 
 import asyncio
+import ipaddress
 import logging
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Final
 
+import aiohttp
 from aiohttp import web
 
 from controller.dashboard.access import Access, ClusterAccess, OpenAccess, may_ask
 from controller.dashboard.app import dashboard_app
-from controller.dashboard.driverpods import DriverPods, session_for_drivers
 from controller.dashboard.history import History
-from controller.dashboard.readings import Meters
+from controller.dashboard.readings import AT_ONCE, MOST_BYTES, Meters, Target
 from controller.dashboard.source import Source
 from controller.settings.controller import DashboardSettings
 from hami_dra.api import names
+from hami_dra.api.core import Pod
 from hami_dra.api.errors import ConfigError
 from hami_dra.httpserver import CertificateFiles, server_context
 from hami_dra.kube.protocol import Cluster
+
+_CHUNK: Final = 64 << 10
+
+
+class NoAnswer(Exception):
+    """A driver gave no answer; the message says why."""
+
+
+def session_for_drivers() -> aiohttp.ClientSession:
+    """Return a session, which the caller must close."""
+    return aiohttp.ClientSession(
+        headers={"Accept": "text/plain", "Accept-Encoding": "identity"},
+        connector=aiohttp.TCPConnector(limit=AT_ONCE, force_close=True),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+    )
+
+
+@dataclass(eq=False)
+class DriverPods:
+    """The drivers' pods and their metrics over plain HTTP: the `Meters` of a controller in a cluster. It
+    connects to the port named `http` of running driver pods in the system namespace, and to nothing else:
+    it follows no redirect and uses no proxy. The caller closes `session`.
+    """
+
+    pods: Callable[[], Iterable[Pod]]
+    namespace: str
+    session: aiohttp.ClientSession
+    most: int = MOST_BYTES
+
+    def targets(self) -> Sequence[Target]:
+        return [found for pod in self.pods() if (found := target_of(pod, self.namespace)) is not None]
+
+    async def ask(self, target: Target) -> str:
+        async with self.session.get(target.url, allow_redirects=False) as answer:
+            if answer.status != 200:
+                raise NoAnswer(f"status {answer.status}")
+            body = bytearray()
+            async for chunk in answer.content.iter_chunked(_CHUNK):
+                body += chunk
+                if len(body) > self.most:
+                    raise NoAnswer(f"more than {self.most} bytes")
+        return body.decode("utf-8", "replace")
+
+
+def target_of(pod: Pod, namespace: str) -> Target | None:
+    """Return where to read a driver's metrics; None for other pods, and without an address or port yet."""
+    labels = pod.metadata.labels
+    if (
+        pod.metadata.namespace != namespace
+        or labels.get(names.PART_OF_LABEL) != names.MANAGED_BY
+        or labels.get(names.COMPONENT_LABEL) != names.DRIVER_COMPONENT
+        or pod.status.phase != "Running"
+        or not pod.spec.node_name
+    ):
+        return None
+    port = pod.port(names.HTTP_PORT)
+    try:
+        address = ipaddress.ip_address(pod.status.pod_ip)
+    except ValueError:
+        return None
+    host = f"[{address}]" if address.version == 6 else str(address)
+    return Target(pod.spec.node_name, f"http://{host}:{port}/metrics") if port is not None else None
+
 
 log = logging.getLogger(__name__)
 _LOOK_AT_FILES: Final = 60.0

@@ -112,12 +112,7 @@ class EventBroker:
         return response
 
     async def _tell(
-        self,
-        response: web.StreamResponse,
-        view: str,
-        language: str,
-        seen: str,
-        may_look: Callable[[], Awaitable[bool]],
+        self, response: web.StreamResponse, view: str, language: str, seen: str, may_look: Callable[[], Awaitable[bool]]
     ) -> None:
         version, pause, pending = -1, self._interval, -1
         beat = time.monotonic()

@@ -57,8 +57,5 @@ class UserViews:
         source = self._source if namespaces is None else self._source.within(namespaces)
         site = self._site_of(source)
         return UserView(
-            namespaces,
-            source,
-            site,
-            EventBroker(site.pages, lambda: pending_count(source)[0], interval=self._interval),
+            namespaces, source, site, EventBroker(site.pages, lambda: pending_count(source)[0], interval=self._interval)
         )

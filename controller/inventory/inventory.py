@@ -15,15 +15,7 @@ from controller.inventory.columns import NOWHERE, UNSEEN, DeviceColumns
 from controller.inventory.layouts import Layouts
 from controller.inventory.ledger import Ledger, held_by, holdings_of
 from controller.inventory.model import Device, DeviceId, Pool
-from controller.inventory.pools import (
-    PoolBook,
-    PoolGates,
-    PoolKey,
-    build,
-    compile_slice,
-    misplaced,
-    problem_of,
-)
+from controller.inventory.pools import PoolBook, PoolGates, PoolKey, build, compile_slice, misplaced, problem_of
 from controller.inventory.quotas import QuotaBook
 from controller.inventory.taint_rules import TaintRules, concerns
 from controller.inventory.trials import Trial

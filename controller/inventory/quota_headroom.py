@@ -8,7 +8,7 @@ A resource that a card does not consume is no reason to refuse the card, even if
 already exceeded.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -41,6 +41,15 @@ class QuotaLine(Struct, frozen=True, rename="camel"):
         """`used`: in grains."""
         name = limit.name
         return cls(namespace, limit.quota, name.key, name.unit, name.in_units(used), limit.grains // name.per_unit)
+
+
+def owed(namespace: str, lines: Iterable[QuotaLine]) -> str:
+    """Return what the namespace has of what it is owed, for people; empty: nothing is said of it."""
+    return ", ".join(
+        f"it has {line.used} of {line.resource} and is owed {line.hard}"
+        for line in lines
+        if line.namespace == namespace
+    )
 
 
 class QuotaHeadroom(Struct, frozen=True):

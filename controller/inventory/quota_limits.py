@@ -10,6 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from controller.cluster.incremental.saturation import saturated
+from hami_dra.api import names
 from hami_dra.api.core import ResourceQuota
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.vendors.quotas import PREFIX, QuotaName
@@ -31,8 +32,15 @@ class Limit(Struct, frozen=True):
     grains: int
 
 
+def is_guarantee(quota: ResourceQuota) -> bool:
+    """Return whether the quota says what its namespace is owed, and limits nothing."""
+    return quota.metadata.labels.get(names.QUOTA_LABEL) == names.GUARANTEE
+
+
 def limits_of(quota: ResourceQuota) -> tuple[tuple[Limit, ...], str]:
-    """Return the limits of a quota for our vendors' cards, and the part that is not enforced, with the fix."""
+    """Return the limits of a quota for our vendors' cards, or its guarantees, and the part that is not
+    enforced, with the fix.
+    """
     ours = [resource for resource in quota.spec.hard if resource in QUOTA_NAMES]
     if ours and (quota.spec.scopes or quota.spec.scope_selector):
         return (), (

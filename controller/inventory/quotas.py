@@ -1,5 +1,5 @@
-"""Limits of the ResourceQuotas of each namespace for our vendors' cards, and their usage, updated
-incrementally.
+"""Limits and guarantees of the ResourceQuotas of each namespace for our vendors' cards, and their usage,
+updated incrementally.
 
 Fed by the inventory: quotas, claims that came or went, claims whose holdings changed, republished
 cards. Everybody who wants to know how much is used or left asks this book. Usage is counted only
@@ -18,7 +18,7 @@ from controller.cluster.incremental.saturation import saturated
 from controller.inventory.ledger import Holding
 from controller.inventory.model import Amount, Device, DeviceId
 from controller.inventory.quota_headroom import QuotaHeadroom, QuotaLine
-from controller.inventory.quota_limits import Limit, limits_of
+from controller.inventory.quota_limits import Limit, is_guarantee, limits_of
 from hami_dra.api.core import ResourceQuota, ResourceQuotaSpec
 from hami_dra.kube.store import Index
 from hami_dra.vendors.registry import quotas_of
@@ -42,9 +42,11 @@ class QuotaBook:
     ) -> None:
         self._holdings_of = holdings_of
         self._device_of = device_of
-        self._quotas: defaultdict[str, dict[str, tuple[ResourceQuotaSpec, tuple[Limit, ...]]]] = defaultdict(dict)
-        """By namespace and name: each is read when it changes, not when another one does."""
+        self._quotas: defaultdict[str, dict[str, tuple[ResourceQuotaSpec, bool, tuple[Limit, ...]]]] = defaultdict(dict)
+        """By namespace and name, guarantees too: each is read when it changes, not when another one does."""
         self._limits: dict[str, tuple[Limit, ...]] = {}
+        self.owed: dict[str, Charge] = {}
+        """Namespace → what it is owed, only those with a guarantee. Of several the largest counts, by resource."""
         self._incarnations = UidTracker()
         self._claims = Index()
         """Namespace → uids."""
@@ -74,8 +76,17 @@ class QuotaBook:
         return self._limits.get(namespace, ())
 
     def used(self, namespace: str) -> Charge:
-        """Return the usage; only for namespaces with limits."""
-        return self._used.get(namespace, _NOTHING)
+        """Return the usage. It is added up now for a namespace without limits and guarantees."""
+        if (used := self._used.get(namespace)) is not None:
+            return used
+        return self.charge(each for uid in self._claims.keys(namespace) for each in self._holdings_of(uid))
+
+    def charge(self, holdings: Iterable[Holding]) -> Charge:
+        """Return what such holdings add, in whatever namespace."""
+        total = Counter[str]()
+        for holding in holdings:
+            total.update(charge_of(holding, self._device_of(holding.device) or self._published.get(holding.device)))
+        return total
 
     def headroom(self, namespace: str) -> QuotaHeadroom | None:
         """Return what is left, or None if no quota of the namespace is about cards."""
@@ -108,11 +119,11 @@ class QuotaBook:
         quotas, problem = self._quotas[namespace], ""
         if new is None:
             del quotas[name]
-        elif name in quotas and quotas[name][0] == new.spec:
+        elif name in quotas and quotas[name][:2] == (new.spec, is_guarantee(new)):
             return
         else:
             limits, problem = limits_of(new)
-            quotas[name] = new.spec, limits
+            quotas[name] = new.spec, is_guarantee(new), limits
         self.problems.pop(_title(quota), None)
         if problem:
             self.problems[_title(quota)] = problem
@@ -138,7 +149,7 @@ class QuotaBook:
         """Charge a holding without a claim to no namespace any more, regardless of the ledger."""
         namespace = self._namespace_of.get(uid)
         if namespace is not None:
-            if namespace in self._limits:
+            if namespace in self._used:
                 self._recharge(uid, namespace, {})
             self._forget(uid, namespace)
 
@@ -147,7 +158,7 @@ class QuotaBook:
         namespace = self._namespace_of.get(uid)
         if namespace is None:
             return
-        if namespace in self._limits:
+        if namespace in self._used:
             self._charge(uid, namespace)
         if uid in self._gone and not self._holdings_of(uid):
             self._forget(uid, namespace)
@@ -165,16 +176,22 @@ class QuotaBook:
         self._claims.discard(namespace, uid)
 
     def _relimit(self, namespace: str) -> None:
-        limits = tuple([limit for _, (_, found) in sorted(self._quotas[namespace].items()) for limit in found])
-        self.version += 1
+        stated = [(limit, owes) for _, (_, owes, found) in sorted(self._quotas[namespace].items()) for limit in found]
+        limits, owed = tuple([limit for limit, owes in stated if not owes]), Counter[str]()
+        for limit in [limit for limit, owes in stated if owes]:
+            owed[limit.name.resource] = max(owed[limit.name.resource], limit.grains)
+        self._limits.pop(namespace, None)
+        self.owed.pop(namespace, None)
         if limits:
-            counted = namespace in self._limits
             self._limits[namespace] = limits
-            if not counted:
-                self._used[namespace] = Counter()
-                for uid in sorted(self._claims.keys(namespace)):
-                    self._charge(uid, namespace)
-        elif self._limits.pop(namespace, None) is not None:
+        if owed:
+            self.owed[namespace] = owed
+        self.version += 1
+        if stated and namespace not in self._used:
+            self._used[namespace] = Counter()
+            for uid in sorted(self._claims.keys(namespace)):
+                self._charge(uid, namespace)
+        elif not stated and namespace in self._used:
             for uid in self._claims.keys(namespace):
                 for device in self._charges.pop(uid, {}):
                     self._release(uid, device)

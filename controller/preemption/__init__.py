@@ -5,8 +5,10 @@ explanations. Pure, as `decide`: the inventory is tried without some pods and is
 may be a victim is kube-scheduler's rule, extended to devices (docs/preemption.md).
 """
 
+from controller.preemption.bounds import NOT_ENOUGH
 from controller.preemption.budgets import Budgets
 from controller.preemption.plan import PATIENCE, NoPlan, PreemptionPlan, PreemptionRules
-from controller.preemption.preempt import Preemption
+from controller.preemption.preempt import Preemption, Search, doubled
 from controller.preemption.soonest import Vacancy, soonest
-from controller.preemption.tenants import Tenants, grace_ends, latest_moment, seconds_of
+from controller.preemption.tenants import Tenants, grace_ends, latest_moment, seconds_of, why_it_stays
+from controller.preemption.victims import OutOfSteps

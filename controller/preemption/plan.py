@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from controller.decide.answers import Decision
 from controller.decide.scheduling_request import SchedulingRequest
+from controller.inventory.quota_headroom import QuotaLine
 from hami_dra.api.core import Pod
 
 PATIENCE: Final = 60.0
@@ -39,6 +40,8 @@ class PreemptionPlan(Struct, frozen=True):
     """Number of gangs that cannot run any more."""
     is_cut: bool = False
     """Not all choices were tried: there may be a cheaper one."""
+    reclaims: tuple[QuotaLine, ...] = ()
+    """What the unit's namespace had of what the unit takes back (`hard`: is owed), then what those of the victims had."""
 
     @property
     def nodes(self) -> tuple[str, ...]:

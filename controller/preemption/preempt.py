@@ -6,10 +6,11 @@
 | 2 | may it preempt? | no: `NoPlan` |
 | 3 | where may victims make room? | the places where they may cost least |
 | 4 | which victims (`victims`)? | the best plan of all places |
+| 5 | if there is none: is the unit owed what it asks for (`guarantees`)? | steps 3 and 4 with pods of any priority in other namespaces |
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -24,8 +25,10 @@ from controller.decide.scheduling_request import Options, SchedulingRequest
 from controller.gangs import Unit, UnitDecision, decide_unit, members_of
 from controller.inventory import Trial
 from controller.inventory.inventory import Inventory
+from controller.inventory.quotas import Charge
 from controller.preemption.bounds import NOT_ENOUGH, UNKNOWN, Room, room_for
 from controller.preemption.budgets import Budgets
+from controller.preemption.guarantees import Guarantees
 from controller.preemption.plan import NoPlan, PreemptionPlan, PreemptionRules
 from controller.preemption.tenants import Block, Tenants, must_run_until, why_it_stays
 from controller.preemption.victims import OFFSET, Found, OutOfSteps, Rank, Victims
@@ -37,6 +40,8 @@ from hami_dra.api.resource import ResourceClaim
 
 _LEAVING_HELPS = Change.RESOURCES_FREED | Change.PODS_LEFT | Change.PODS_MOVED
 """Of the reasons against a node: those that end when pods leave."""
+_RECLAIM_AFTER: Final = 300.0
+"""Seconds that a pod has run at least before one of no higher priority takes its devices, if it says nothing."""
 _FEWEST_STEPS: Final = 200
 _FEWEST_DECISIONS: Final = 5
 """On a gang, however large it is."""
@@ -71,6 +76,10 @@ class Preemption:
 
     condemned: Collection[Pod] = ()
     """Victims of other plans that do not terminate yet."""
+    taken: Mapping[str, Charge] | None = None
+    """Namespace → what it uses, with the places that are held for its units; None: as the inventory says."""
+    promised: Collection[str] = ()
+    """UIDs of claims for which places are held or reserved: other namespaces have them only later."""
 
     def plan(self, unit: Unit) -> PreemptionPlan | NoPlan:
         """Return the victims without which the unit fits, which found no room.
@@ -99,6 +108,16 @@ class Search:
         self._condemned = {pod.metadata.uid: pod for pod in preemption.condemned}
         self._unit = unit
         self._priority = min((self._tenants.priority(request.pod) for request in unit.members), default=0)
+        self._below: float = self._priority
+        """Only pods of a lower priority go; infinite: the unit takes back what its namespace is owed."""
+        self._namespace = next((request.pod.metadata.namespace for request in unit.members), "")
+        self._guarantees = Guarantees(
+            self._inventory,
+            self._tenants,
+            self._namespace,
+            taken=preemption.taken,
+            promised=preemption.promised,
+        )
         self._within: AllowedNodes | None = None
         """The nodes of the place that is tried; None: all."""
         self._has_found = False
@@ -109,6 +128,7 @@ class Search:
             self._inventory,
             self._tenants,
             self._budgets,
+            self._guarantees,
             self.decide,
             steps=max(
                 self._rules.steps // (1 + self._inventory.nodes.size // 1_000),
@@ -148,7 +168,13 @@ class Search:
                 return self._answer(decision, ())
             if any(request.pod.spec.preemption_policy == "Never" for request in self._unit.members):
                 return NoPlan("its preemptionPolicy is Never")
-            return self._with_victims()
+            steps = self._victims.steps
+            plan = self._with_victims()
+            if isinstance(plan, NoPlan) and self._guarantees.lacks:
+                self._below = math.inf
+                self._victims.steps, self._victims.is_cut = steps, False
+                plan = self._with_victims()
+            return plan
 
     def _fits(self, plan: PreemptionPlan, releasing: Iterable[Pod]) -> bool:
         """Return whether the plan needs no other pods to be gone: one on another node may keep the unit
@@ -179,13 +205,22 @@ class Search:
                     best = *key, found
         is_cut = is_cut or self._victims.is_cut
         if best is None:
-            return NoPlan(
-                f"no node fits even without the pods of lower priority than {self._priority}", is_cut, self._until
-            )
+            without = f"the pods of lower priority than {self._priority}"
+            if self._reclaims:
+                without += ", or those that other namespaces have beyond their guarantees"
+            return NoPlan(f"no node fits even without {without}", is_cut, self._until)
         rank, _, found = best
         plan = self._answer(found.answer, found.victims)
         together = tuple([block.pods for block in found.blocks])
-        return replace(plan, together=together, violations=rank.violations, groups_broken=rank.broken, is_cut=is_cut)
+        reclaims = self._guarantees.lines(found.answer.placed, found.victims) if self._reclaims else ()
+        return replace(
+            plan,
+            together=together,
+            violations=rank.violations,
+            groups_broken=rank.broken,
+            is_cut=is_cut,
+            reclaims=reclaims,
+        )
 
     # -- places ------------------------------------------------------------------------------------
 
@@ -193,8 +228,10 @@ class Search:
         """Yield the nodes where victims may make room for the pod, the one with the least bound first."""
         nodes = self._inventory.nodes
         for row, bound in self._candidates():
-            place = AllowedNodes.of_rows([row], nodes.size)
-            yield Place(place, bound, int(self._room.devices[row]), self._blocks([nodes.names[row]]))
+            place, devices = AllowedNodes.of_rows([row], nodes.size), int(self._room.devices[row])
+            blocks = self._blocks([nodes.names[row]])
+            if not self._reclaims or sum([block.devices for block in blocks]) >= max(devices, 1):
+                yield Place(place, bound, devices, blocks)
 
     def _domains(self) -> Iterator[Place]:
         """Yield the domains where victims may make room for the gang, with victims on as many of their
@@ -277,9 +314,9 @@ class Search:
         """
         names, rank = self._inventory.nodes.names, self._inventory.nodes.rank
         room = self._room
-        rows = np.flatnonzero(room.highest < self._priority)
+        rows = np.flatnonzero(room.highest < self._below)
         known = np.array([self._tenants.summary(names[row]) for row in rows.tolist()]).reshape(-1, 3)
-        lower = known[:, 0] < self._priority
+        lower = known[:, 0] < self._below
         rows, (lowest, latest, devices) = rows[lower], known[lower].T
         highest = np.maximum(room.highest[rows], lowest)
         number = np.maximum(np.ceil(room.devices[rows] / np.maximum(devices, 1)), 1)
@@ -299,25 +336,45 @@ class Search:
             helped &= ~refused
         return helped
 
+    @property
+    def _reclaims(self) -> bool:
+        return self._below == math.inf
+
     def _blocks(self, nodes: Iterable[str]) -> list[Block]:
-        return self._tenants.blocks(nodes, self._may_go, self._condemned)
+        """Return what may be evicted, each by itself: of pods that only go because they are reclaimed, what gives
+        something that the unit is owed.
+        """
+        return [
+            block
+            for block in self._tenants.blocks(nodes, self._may_go, self._condemned)
+            if self._guarantees.most([block])
+            and (all(map(self._is_lower, block.pods)) or self._guarantees.gives(block))
+        ]
+
+    def _is_lower(self, pod: Pod) -> bool:
+        return self._tenants.priority(pod) < self._priority
 
     def _may_go(self, pod: Pod) -> bool:
         if pod.metadata.uid in self._condemned or self._tenants.is_arriving(pod):
             return False
-        if self._tenants.priority(pod) >= self._priority:
-            return False
+        least = 0.0
+        if not self._is_lower(pod):
+            if not self._reclaims or pod.metadata.namespace == self._namespace:
+                return False
+            least = _RECLAIM_AFTER
         now = self._rules.now
-        if now < (until := must_run_until(pod, now)):
+        if now < (until := must_run_until(pod, now, least)):
             self._until = min(self._until, until)
-        return not why_it_stays(pod, self._budgets, now)
+        return not why_it_stays(pod, self._budgets, now, least)
 
     # -- answers -----------------------------------------------------------------------------------
 
     def decide(self) -> UnitDecision | None:
         unit = self._unit if self._within is None else self._unit.within(self._within)
         answer = decide_unit(self._inventory, unit, self._options)
-        return answer if isinstance(answer, UnitDecision) and len(answer.placed) >= max(unit.least, 1) else None
+        if not isinstance(answer, UnitDecision) or len(answer.placed) < max(unit.least, 1):
+            return None
+        return answer if not self._reclaims or self._guarantees.covers(answer.placed) else None
 
     def _harm(self, found: Found) -> tuple[float, ...]:
         """Return what tells plans of one rank apart, less is better: links that are not whole."""

@@ -255,24 +255,28 @@ class Tenants:
         return self.priority(pod), -started(pod)
 
 
-def why_it_stays(pod: Pod, budgets: Budgets, now: float) -> str:
-    """Return why the pod is no victim, whatever its priority, or empty."""
+def why_it_stays(pod: Pod, budgets: Budgets, now: float, least: float = 0.0) -> str:
+    """Return why the pod is no victim, whatever its priority, or empty. `least`: see `must_run_until`."""
     if pod.metadata.deletion_timestamp is not None:
         return "it terminates already"
     if pod.metadata.annotations.get(names.PREEMPTIBLE) == "false":
         return f"its annotation {names.PREEMPTIBLE} is false"
     if belongs_to_node(pod):
         return "it belongs to its node"
-    if now < must_run_until(pod, now):
-        return f"its {names.MIN_RUNTIME} of {pod.metadata.annotations[names.MIN_RUNTIME]} has not passed"
+    if now < must_run_until(pod, now, least):
+        return f"its {names.MIN_RUNTIME} of {pod.metadata.annotations.get(names.MIN_RUNTIME, least)} has not passed"
     return budgets.forbids(pod)
 
 
-def must_run_until(pod: Pod, now: float) -> float:
-    """Return when the pod has run as long as its annotation says, in seconds since 1970; 0: it says nothing."""
+def must_run_until(pod: Pod, now: float, least: float = 0.0) -> float:
+    """Return when the pod has run as long as its annotation says, in seconds since 1970; 0: it may go at any time.
+
+    `least`: seconds for which a pod runs that says nothing.
+    """
     text = pod.metadata.annotations.get(names.MIN_RUNTIME, "")
-    least = seconds_of(text) if text else None
-    return 0.0 if least is None else started(pod, now) + least
+    stated = seconds_of(text) if text else None
+    least = least if stated is None else stated
+    return started(pod, now) + least if least else 0.0
 
 
 def started(pod: Pod, otherwise: float = _NOT_STARTED) -> float:
@@ -298,8 +302,8 @@ def belongs_to_node(pod: Pod) -> bool:
 
 
 def latest_moment(pod: Pod) -> float:
-    """Return the last time that a pod states of its life on a node, in seconds since 1970, or 0."""
-    stated = (pod.status.start_time, pod.metadata.deletion_timestamp)
+    """Return the last time that a pod states of its life, in seconds since 1970, or 0."""
+    stated = (pod.metadata.creation_timestamp, pod.status.start_time, pod.metadata.deletion_timestamp)
     return max([0.0, *(each for text in stated if text and (each := _parsed(text)) < _NOT_STARTED)])
 
 

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from controller.gangs import UnitDecision
 from controller.inventory.inventory import Inventory
 from controller.preemption.budgets import Budgets
+from controller.preemption.guarantees import Guarantees
 from controller.preemption.tenants import Block, Tenants, started
 from hami_dra.api.core import Pod
 
@@ -63,6 +64,7 @@ class Victims:
     inventory: Inventory
     tenants: Tenants
     budgets: Budgets
+    guarantees: Guarantees
     decide: Callable[[], UnitDecision | None]
     """The decision on the unit as the inventory is now, or None where it does not fit."""
     steps: int
@@ -128,7 +130,7 @@ class Victims:
         for rank, victims, chosen in ranked:
             if best is not None and rank > best:
                 return
-            if rank.violations and not self.budgets.best_effort:
+            if (rank.violations and not self.budgets.best_effort) or len(self.guarantees.most(chosen)) < len(chosen):
                 continue
             if (answer := self.without(chosen)) is not None:
                 best = rank
@@ -137,9 +139,10 @@ class Victims:
     def _greedily(self, blocks: Sequence[Block], best: Rank | None, devices: int) -> Iterator[Found]:
         """Yield a plan by kube-scheduler's way, then plans of few victims that are better."""
         self.is_cut = True
-        found = None
+        found, is_all = None, False
         with suppress(OutOfSteps):
             for pool in self._pools(blocks):
+                is_all = len(pool) == len(blocks)
                 if (reprieved := self._reprieved(pool)) is None:
                     continue
                 chosen, answer = reprieved
@@ -148,32 +151,33 @@ class Victims:
                     continue
                 if found is None or rank < found.rank:
                     found = Found(rank, victims, answer, tuple(chosen))
-        if found is None:
-            return
-        rank, chosen = found.rank, found.blocks
-        if best is None or rank <= best:
+        if found is None and is_all:
+            return  # even without all of them the unit does not fit
+        if found is not None and (best is None or found.rank <= best):
             yield found
-            best = rank
-        small = [each for each in blocks if self.tenants.priority(self._first(each)) <= rank.highest]
+            best = found.rank
+        small = [each for each in blocks if found is None or self._priority(each) <= found.rank.highest]
         choices = [(each,) for each in small]
-        if len(small) <= 2 * EXACT and len(chosen) > _SMALL - 1:
+        if len(small) <= 2 * EXACT and (found is None or len(found.blocks) > _SMALL - 1):
             choices += combinations(small, _SMALL)  # type: ignore[arg-type]
-        yield from (each for each in self._in_order(choices, best, devices) if each.rank < rank)
+        yield from (each for each in self._in_order(choices, best, devices) if found is None or each.rank < found.rank)
 
     def _pools(self, blocks: Sequence[Block]) -> Iterator[Sequence[Block]]:
-        """Yield blocks that exceed no budget even if all of them go, then, for best effort, all.
+        """Yield blocks that exceed no budget even if all of them go, then, for best effort, all; of those
+        as many as leave namespaces their guarantees.
 
-        Of the pods under one budget the most important ones count first, as for kube-scheduler, or
-        the least important ones, which are better victims.
+        Of the pods under one budget, or of one namespace, the most important ones count first, as for
+        kube-scheduler, or the least important ones, which are better victims.
         """
-        victims = self._ordered(blocks)
-        for ordered in (victims, victims[::-1]):
-            exceeded = {pod.metadata.uid for pod in self.budgets.exceeded_by(ordered)}
-            yield [each for each in blocks if not any(pod.metadata.uid in exceeded for pod in each.pods)]
-            if not exceeded:
+        victims, blocks = self._ordered(blocks), sorted(blocks, key=lambda each: self._importance(each, set()))
+        for step in (1, -1):
+            exceeded = {pod.metadata.uid for pod in self.budgets.exceeded_by(victims[::step])}
+            kept = [each for each in blocks[::step] if not any(pod.metadata.uid in exceeded for pod in each.pods)]
+            yield (pool := self.guarantees.most(kept))
+            if len(pool) == len(blocks):
                 return
         if self.budgets.best_effort:
-            yield blocks
+            yield self.guarantees.most(blocks[::-1])
 
     def _reprieved(self, blocks: Sequence[Block]) -> tuple[Sequence[Block], UnitDecision] | None:
         """Return what is left of the blocks after all were given back that need not go, the most
@@ -210,11 +214,14 @@ class Victims:
         first = self._first(block)
         return (
             not any(pod.metadata.uid in exceeded for pod in block.pods),
-            -self.tenants.priority(first),
+            -self._priority(block),
             block.breaks is None,
             -len(block.pods),
             started(first),
         )
+
+    def _priority(self, block: Block) -> int:
+        return self.tenants.priority(self._first(block))
 
     def _first(self, block: Block) -> Pod:
         return self._by_importance(block.pods)[0]

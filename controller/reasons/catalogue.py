@@ -103,11 +103,7 @@ NODE_VOLUME_RESTRICTIONS: Final = _of_node(
     "VolumeRestrictions",
 )
 NODE_VOLUME_LIMITS: Final = _of_node(
-    "NodeVolumeLimitExceeded",
-    "{} can attach no more volumes",
-    "该节点无法再挂载更多卷",
-    _VOLUMES,
-    "NodeVolumeLimits",
+    "NodeVolumeLimitExceeded", "{} can attach no more volumes", "该节点无法再挂载更多卷", _VOLUMES, "NodeVolumeLimits"
 )
 NODE_VOLUME_BINDING: Final = _of_node(
     "NodeVolumeNotAvailable",
@@ -156,10 +152,7 @@ NODE_DECLARED_FEATURES: Final = _of_node(
 # --- nodes, by checks of our own ---------------------------------------------------------------
 
 NODE_REFUSED: Final = _of_node(
-    "NodeRefusedByScheduler",
-    "{} {are} not tried for a while",
-    "暂时不再尝试该节点",
-    Change.REFUSAL_ENDED,
+    "NodeRefusedByScheduler", "{} {are} not tried for a while", "暂时不再尝试该节点", Change.REFUSAL_ENDED
 )
 NODE_OUTSIDE_DOMAIN: Final = _of_node(
     "NodeOutsideDomain",

@@ -143,10 +143,7 @@ class Controller:
             group.create_task(events.run(), name="events")
             group.create_task(self._report_synced(informers), name="sync")
             leaving = UninstallWatch(
-                self._cluster,
-                self.settings.leadership.namespace,
-                self.settings.leadership.lease_name,
-                self._clock,
+                self._cluster, self.settings.leadership.namespace, self.settings.leadership.lease_name, self._clock
             )
             group.create_task(leaving.run(), name="leaving")
             election: Election = NoElection()

@@ -30,13 +30,7 @@ from controller.reconcile.binding import (
 from controller.reconcile.fence import Fence, Prober, is_fence_rule, remove_rule
 from controller.reconcile.observability import QuotaNotes, UnreadableObjects, VanishedWatch
 from controller.reconcile.preemption import Preemptor
-from controller.reconcile.queueing import (
-    PodAssessor,
-    SelectorBudgets,
-    Triggers,
-    VolumeTriggers,
-    WaitingPods,
-)
+from controller.reconcile.queueing import PodAssessor, SelectorBudgets, Triggers, VolumeTriggers, WaitingPods
 from controller.reconcile.repair import (
     Deallocator,
     ExternalAllocationWatch,
@@ -231,6 +225,7 @@ class Term:
             ends.callback(informers.nodes.subscribe(preemptor.node_changed))
             ends.callback(informers.claims.subscribe(preemptor.claim_changed))
             ends.callback(informers.pods.subscribe(preemptor.pod_changed))
+            ends.callback(informers.quotas.subscribe(preemptor.quota_changed))
             if informers.budgets is not None:
                 ends.callback(informers.budgets.subscribe(preemptor.budget_changed))
             preemptor.start()

@@ -21,7 +21,8 @@ from controller.reasons.catalogue import (
 )
 from controller.rules.node_affinity import admits, affinity_sentence, pinned_names, required_affinity
 from controller.rules.plugin import Asked, NodePlugin
-from controller.rules.taint_toleration import Tolerations, by_taints, taint_number, taint_sentence, tolerates_own_taints
+from controller.rules.taint_states import TaintStates, TaintVerdicts
+from controller.rules.taint_toleration import Tolerations, taint_number, taint_sentence, tolerates_own_taints
 from hami_dra.api.arrays import Bools, Codes, Ints, Positions
 from hami_dra.api.core import NodeSelector, Pod
 
@@ -38,6 +39,7 @@ class NodeRules:
         self._nodes = nodes
         self._labels = labels
         self._shapes = shapes
+        self.taints = TaintStates(nodes)
 
     def taint_codes(self, pod: Pod) -> Ints:
         """Return the number of the first reason among cordon, readiness and taints, 0 if none."""
@@ -46,9 +48,7 @@ class NodeRules:
             pod,
             "taints",
             tolerations,
-            lambda: NodeColumn(
-                self._nodes, by_taints(tolerations, lambda node: taint_number(tolerations, node)), ABSENT
-            ),
+            lambda: TaintVerdicts(self.taints, lambda node: taint_number(tolerations, node), ABSENT),
         )
         return column.current()
 
@@ -59,9 +59,7 @@ class NodeRules:
             pod,
             "own taints",
             tolerations,
-            lambda: NodeColumn(
-                self._nodes, by_taints(tolerations, lambda node: tolerates_own_taints(tolerations, node)), 0
-            ),
+            lambda: TaintVerdicts(self.taints, lambda node: tolerates_own_taints(tolerations, node)),
         )
         return column.current().astype(np.bool_)
 

@@ -21,8 +21,7 @@ from controller.rules.node_ports import NodePorts
 from controller.rules.node_resources import NodeResources
 from controller.rules.node_rules import NodeAffinity, NodeRules, TaintToleration
 from controller.rules.plugin import PodRefusal
-from controller.rules.pod_affinity import PodAffinityPlugin
-from controller.rules.pod_anti_affinity import PodAntiAffinityPlugin
+from controller.rules.pod_affinity import PodAffinityPlugin, PodAntiAffinityPlugin
 from controller.rules.pod_topology_spread import PodTopologySpread
 from controller.rules.preferences import NodePreferences, PodPreferences
 from controller.rules.volumes.volume_book import VolumeBook

@@ -16,12 +16,7 @@ from msgspec import Struct
 
 from controller.cluster.nodes.node_labels import NO_DOMAIN, place_in_words
 from controller.cluster.nodes.nodes import Placed
-from controller.cluster.pods.pod_groups import (
-    MatchingPods,
-    PodSelector,
-    selector_in_words,
-    selector_key,
-)
+from controller.cluster.pods.pod_groups import MatchingPods, PodSelector, selector_in_words, selector_key
 from controller.reasons import catalogue
 from controller.rules.counted_shape import Counted, CountedShape
 from controller.rules.filter_state import FilterState

@@ -3,7 +3,6 @@ and TaintToleration). The comparison operators Lt and Gt tolerate nothing: their
 off.
 """
 
-from collections.abc import Callable, Hashable
 from typing import Final
 
 from controller.cluster.nodes.nodes import (
@@ -23,9 +22,6 @@ _CODE_OF_TAINT: Final = {
     NOT_READY_TAINT.key: catalogue.NODE_NOT_READY,
     UNREACHABLE_TAINT.key: catalogue.NODE_NOT_READY,
 }
-_FEW: Final = 16
-"""Tolerations that are read for each node."""
-_KEPT: Final = 256
 Tolerations = tuple[Toleration, ...]
 
 
@@ -46,24 +42,6 @@ def state_of_taint(taint: Taint, node: Node) -> str:
 
 def taint_number(tolerations: Tolerations, node: Node) -> int:
     return NUMBERS[taint_code(tolerations, node)]
-
-
-def by_taints(tolerations: Tolerations, judge: Callable[[Node], int]) -> Callable[[Node], int]:
-    """Return a judge that reads many tolerations once for all nodes with equal taints."""
-    if len(tolerations) <= _FEW:
-        return judge
-    known: dict[Hashable, int] = {}
-
-    def judged(node: Node) -> int:
-        key = node.spec.unschedulable, node.spec.taints, effective_taints(node)
-        found = known.get(key)
-        if found is None:
-            if len(known) >= _KEPT:
-                known.clear()
-            found = known[key] = judge(node)
-        return found
-
-    return judged
 
 
 def tolerates_own_taints(tolerations: Tolerations, node: Node) -> bool:

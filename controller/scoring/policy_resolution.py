@@ -262,10 +262,7 @@ def _preferences(found: _Found, where: str = "the controller's defaults") -> Req
 
 
 def _sources(
-    pod: Pod,
-    claim: ResourceClaim,
-    templates: Mapping[str, ResourceClaimTemplate],
-    classes: Mapping[str, DeviceClass],
+    pod: Pod, claim: ResourceClaim, templates: Mapping[str, ResourceClaimTemplate], classes: Mapping[str, DeviceClass]
 ) -> list[Object]:
     """Return the objects whose annotations count for one claim, most specific first."""
     template = templates.get(claim.key)

@@ -5,14 +5,7 @@ The server itself is `controller.webhook.server`.
 """
 
 from controller.webhook.admission import Admission
-from controller.webhook.convert import (
-    IGNORE,
-    UNCONVERTED,
-    ConversionRefused,
-    Options,
-    asks_for_cards,
-    convert_pod,
-)
+from controller.webhook.convert import IGNORE, UNCONVERTED, ConversionRefused, Options, asks_for_cards, convert_pod
 from controller.webhook.converted import LegacyConversion
 from controller.webhook.extended import clash_warnings
 from controller.webhook.files import convert_documents

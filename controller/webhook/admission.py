@@ -18,12 +18,58 @@ from msgspec import Struct
 
 from controller.webhook.convert import ConversionRefused, Options, convert_pod, pod_key
 from controller.webhook.extended import clash_warnings
-from controller.webhook.json_patch import difference
 from controller.webhook.quota import QuotaReader, excesses
 from controller.webhook.workloads import POD_TEMPLATES, group_and_kind, is_pod, unconverted_notices, workload_notices
 from hami_dra.api import kinds
 from hami_dra.api.resource import DeviceClass
 from hami_dra.kube.protocol import Cluster, ClusterError
+
+Operation = dict[str, Any]
+
+
+def difference(before: Any, after: Any, path: str = "") -> list[Operation]:
+    """Return the JSON patch (RFC 6902) that turns `before` into `after`; empty if they are equal.
+
+    Lists are compared position by position: a conversion only appends to lists.
+    """
+    if isinstance(before, dict) and isinstance(after, dict):
+        return _objects(before, after, path)
+    if isinstance(before, list) and isinstance(after, list):
+        return _lists(before, after, path)
+    if _same(before, after):
+        return []
+    return [{"op": "replace", "path": path, "value": after}]
+
+
+def _objects(before: dict[str, Any], after: dict[str, Any], path: str) -> list[Operation]:
+    operations = [{"op": "remove", "path": f"{path}/{_escape(key)}"} for key in before if key not in after]
+    for key, value in after.items():
+        child = f"{path}/{_escape(key)}"
+        if key in before:
+            operations.extend(difference(before[key], value, child))
+        else:
+            operations.append({"op": "add", "path": child, "value": value})
+    return operations
+
+
+def _lists(before: list[Any], after: list[Any], path: str) -> list[Operation]:
+    common = min(len(before), len(after))
+    operations: list[Operation] = []
+    for index in range(common):
+        operations.extend(difference(before[index], after[index], f"{path}/{index}"))
+    operations.extend({"op": "remove", "path": f"{path}/{index}"} for index in reversed(range(common, len(before))))
+    operations.extend({"op": "add", "path": f"{path}/-", "value": value} for value in after[common:])
+    return operations
+
+
+def _same(before: Any, after: Any) -> bool:
+    """Return whether two values are equal as JSON. Python's True equals 1; JSON's does not."""
+    return type(before) is type(after) and bool(before == after)
+
+
+def _escape(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
 
 log = logging.getLogger(__name__)
 

@@ -16,13 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.webhook.convert import UNCONVERTED, ConversionRefused, Options, convert_pod
-from controller.webhook.workloads import (
-    POD_TEMPLATES,
-    group_and_kind,
-    is_pod,
-    metadata_notices,
-    pod_template,
-)
+from controller.webhook.workloads import POD_TEMPLATES, group_and_kind, is_pod, metadata_notices, pod_template
 from hami_dra.api import names
 from hami_dra.api.errors import InputError
 from hami_dra.kube.documents import Document

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from controller.inventory import limits_of
+from controller.inventory import is_guarantee, limits_of
 from controller.webhook.request import ConvertedRequest
 from hami_dra.api import kinds
 from hami_dra.api.core import ResourceQuota
@@ -39,7 +39,7 @@ def excesses(
     asked = least_of(request, vendors)
     found = []
     for quota in sorted(quotas, key=lambda each: each.metadata.name):
-        for limit in limits_of(quota)[0]:
+        for limit in () if is_guarantee(quota) else limits_of(quota)[0]:
             name = limit.name
             wanted = asked[name.resource]
             if wanted > limit.grains:

@@ -15,11 +15,7 @@ from hami_dra.vendors.registry import LEGACY_VENDORS
 
 
 def bypassed(
-    pod: Pod,
-    *,
-    native: bool = False,
-    offered: Collection[str] = (),
-    vendors: Collection[LegacyVendor] = LEGACY_VENDORS,
+    pod: Pod, *, native: bool = False, offered: Collection[str] = (), vendors: Collection[LegacyVendor] = LEGACY_VENDORS
 ) -> tuple[str, str] | None:
     """Return why a pod waits for vendor resources that no node offers, and what to do about it, or None.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -17,8 +18,9 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from controller.decide import Decision, Options, PodClaim, SchedulingRequest, decide
+from controller.decide import Decision, Options, PodClaim, SchedulingRequest, decide, without_trace
 from controller.inventory.inventory import Inventory
+from controller.inventory.model import DeviceId
 from controller.scoring.policies import (
     DevicePolicy,
     Policies,
@@ -115,12 +117,15 @@ def arrival(trace: Trace, policy: Policy, seed: int, load: float = 1.3) -> Arriv
     return Arrival(100.0 * allocated / trace.capacity, placed, count, max(roomy, 0))
 
 
-def churn(trace: Trace, policy: Policy, seed: int, *, load: float, events: int) -> Churn:
+def churn(
+    trace: Trace, policy: Policy, seed: int, *, load: float, events: int, cluster: Cluster | None = None
+) -> Churn:
     """Jobs are drawn from the trace, one an event; before it comes random ones leave until the load
     is not passed with it, and one after each that found no node: a policy that cannot reach the
     load would be stuck. The second half of the events is measured.
+    `cluster`: an empty one, for who wants it afterwards.
     """
-    cluster = Cluster(trace, policy, seed)
+    cluster = cluster or Cluster(trace, policy, seed)
     chance = random.Random(seed)
     most = load * trace.capacity
     running: list[tuple[int, Job]] = []
@@ -169,7 +174,8 @@ class Cluster:
         self.fgd = FgdRanker(self.inventory) if policy.fgd else None
         self._options = Options(first_fit=policy.first_fit, report_nodes=1, rank_nodes=self.fgd or rank_nodes)
         self._wide_cpu = trace.wide_cpu
-        self._running: dict[int, tuple[Pod, ResourceClaim | None]] = {}
+        self.running: dict[int, tuple[Pod, ResourceClaim | None, Decision]] = {}
+        self.machines: list[tuple[Node, ResourceSlice | None]] = []
         self.last: Decision | None = None
         """Of the job that was placed last."""
         self._numbers = 0
@@ -177,12 +183,14 @@ class Cluster:
         random.Random(seed).shuffle(order)
         for rank, machine in zip(order, trace.machines, strict=True):
             node, cards = _furniture(machine, f"n{rank:06}-{machine.name}")
+            self.machines.append((node, cards))
             self.inventory.node_changed(None, node)
             if cards is not None:
                 self.inventory.slice_changed(None, cards)
         selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
         body = {"metadata": {"name": _CLASS}, "spec": {"selectors": [selector]}}
-        self.inventory.class_changed(None, msgspec.convert(body, DeviceClass))
+        self.device_class = msgspec.convert(body, DeviceClass)
+        self.inventory.class_changed(None, self.device_class)
 
     def place(self, job: Job, *, dropped: bool = False) -> int | None:
         """A number for `leave`; None where no node takes the job: then it is `dropped`, or stays pending for ever."""
@@ -201,7 +209,7 @@ class Cluster:
             return None
         self.inventory.usage.assume(answer.holdings)
         self.inventory.assume_pod(pod, answer.node)
-        self._running[number] = pod, claim
+        self.running[number] = pod, claim, without_trace(answer)
         self.last = answer
         return number
 
@@ -217,10 +225,22 @@ class Cluster:
         return pod, claim
 
     def leave(self, number: int) -> None:
-        pod, claim = self._running.pop(number)
+        pod, claim, _ = self.running.pop(number)
         if claim is not None:
             self.inventory.forget(claim.metadata.uid)
         self._withdraw(pod, claim)
+
+    def move(self, number: int, node: str, devices: Sequence[str]) -> None:
+        """Put a job elsewhere: on these cards of a node, as many as it has."""
+        pod, claim, decision = self.running[number]
+        assert claim is not None
+        (holdings,) = decision.holdings.values()
+        there = [
+            msgspec.structs.replace(each, device=DeviceId(DRIVER, node, device))
+            for each, device in zip(holdings, devices, strict=True)
+        ]
+        self.inventory.usage.assume({claim.metadata.uid: tuple(there)})
+        self.inventory.assume_pod(pod, node)
 
     def publish(self, pod: Pod, claim: ResourceClaim | None) -> None:
         if claim is not None:

@@ -52,8 +52,8 @@ from hami_dra.api.resource import ResourceClaim
 from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.kube.decoding import whole_lines
+from hami_dra.kube.http_watch import InitialEvents
 from hami_dra.kube.protocol import Listing
-from hami_dra.kube.watch_list import InitialEvents
 
 MACHINE = "dgx-h100"
 CARDS = 8

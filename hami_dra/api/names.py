@@ -111,6 +111,9 @@ MIN_RUNTIME: Final = "hami.io/min-runtime"
 """Annotation on a pod: how long it runs at least before it may be evicted to make room (`90s`, `2h`)."""
 PREEMPTION_DELAY: Final = "hami.io/preemption-delay"
 """Annotation on a pod: how long no pod is evicted for it, so that an autoscaler may act first (`90s`, `2h`)."""
+QUOTA_LABEL: Final = "hami.io/quota"
+GUARANTEE: Final = "guarantee"
+"""Value of this label on a ResourceQuota: it says what its namespace is owed, and limits nothing."""
 
 # --- annotations of Kubernetes' volumes -----------------------------------------------------------
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"

@@ -21,6 +21,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import force_setattr
 
+from hami_dra.api import names
 from hami_dra.api.core import (
     Container,
     ContainerPort,
@@ -190,7 +191,10 @@ def reduce_pod_group(group: PodGroup, problem: str) -> None:
 
 def reduce_quota(quota: ResourceQuota, problem: str) -> None:  # noqa: ARG001 (nothing refers to a quota)
     """A quota is the administrator's: the limits of devices stay, as many as there are names."""
+    stated = quota.metadata.labels.get(names.QUOTA_LABEL)
     reduce_metadata(quota)
+    if stated == names.GUARANTEE:
+        force_setattr(quota.metadata, "labels", {names.QUOTA_LABEL: stated})
     hard = {name: amount for name, amount in quota.spec.hard.items() if name.startswith("limits.")}
     force_setattr(quota, "spec", ResourceQuotaSpec(hard=_cut(hard), scopes=_short(quota.spec.scopes)))
 

@@ -1,6 +1,6 @@
 """A small file that outlives the program: written as a whole and to the disk, or not at all.
 
-Used for the state of back ends (`memory`, `unpartitioned`, `noted_faults`). Blocks. Raises
+Used for the state of back ends (`memory`, `unpartitioned`, `NotedFaults`). Blocks. Raises
 NotStored, whose message names the file.
 """
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from hami_dra.api.kinds import POD, Kind
 from hami_dra.api.meta import Object
@@ -24,7 +25,6 @@ from hami_dra.kube.credentials import Access
 from hami_dra.kube.decoding import Page, SpecChanged, read_json, read_json_page, read_object, read_page
 from hami_dra.kube.http_watch import Watches
 from hami_dra.kube.own_writes import OwnWrites
-from hami_dra.kube.paging import PageSize
 from hami_dra.kube.protocol import (
     APPLY,
     JSON,
@@ -42,6 +42,35 @@ from hami_dra.kube.protocol import (
     WatchEvent,
 )
 from hami_dra.kube.transport import Timeouts, Transport
+
+FIRST: Final = 25
+MOST: Final = 500
+"""The page size of kubectl and client-go."""
+PAGE_BYTES: Final = 2 << 20
+
+
+class PageSize(Struct):
+    """The size of the next page; call `learn` after each page. A tenant can create a pod of a megabyte,
+    and five hundred of them in one answer exceed the controller's memory limit.
+    """
+
+    limit: int = FIRST
+
+    def learn(self, count: int, size: int) -> None:
+        """`count` objects came in a body of `size` bytes. The next page is at most twice as long as
+        this one was to be.
+
+        >>> pages = PageSize()
+        >>> pages.learn(25, 100_000)
+        >>> pages.limit
+        50
+        >>> pages.learn(50, 12_500_000)
+        >>> pages.limit
+        8
+        """
+        if count:
+            self.limit = max(1, min(MOST, 2 * self.limit, PAGE_BYTES * count // max(size, 1)))
+
 
 T = TypeVar("T", bound=Object)
 Item = TypeVar("Item")

@@ -28,12 +28,10 @@ class Timings(Struct, frozen=True):
     ] = 15
     renew_deadline: Annotated[float, Option("How long a leader continues without renewing.", seconds())] = 8.0
     retry: Annotated[
-        float,
-        Option("Time between two attempts to acquire or renew the lease.", seconds(), flags=("--retry-period",)),
+        float, Option("Time between two attempts to acquire or renew the lease.", seconds(), flags=("--retry-period",))
     ] = 2.0
     write_timeout: Annotated[
-        float,
-        Option("Longest duration of a write; a new leader waits that long before it acts.", seconds()),
+        float, Option("Longest duration of a write; a new leader waits that long before it acts.", seconds())
     ] = 5.0
     clock_margin: float = 1.0
 

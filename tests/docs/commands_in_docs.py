@@ -111,7 +111,7 @@ def parse(words: list[str]) -> Mapping[str, object]:
 
 
 NEEDS_CLUSTER = {"controller", "driver", "webhook", "uninstall", "snapshot", "install-library", "version"}
-READS_CLUSTER_OR_FILES = {"topology", "status", "explain", "doctor", "whatif"}
+READS_CLUSTER_OR_FILES = {"topology", "status", "explain", "doctor", "whatif", "defrag"}
 
 
 def needs_cluster(words: list[str]) -> bool:

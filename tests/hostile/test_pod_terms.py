@@ -12,7 +12,7 @@ from controller.cluster.pods.pod_groups import PodGroups
 from controller.inventory.selector_budget import Heartbeat, SliceSpent
 from controller.reasons import catalogue
 from controller.rules.node_ports import host_ports
-from controller.rules.preferences.image_index import ImageIndex
+from controller.rules.preferences.image_locality import ImageIndex
 from hami_dra.api.core import Namespace, Node
 from hami_dra.api.kinds import POD
 from tests.cards import node, pod

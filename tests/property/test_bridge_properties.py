@@ -8,8 +8,8 @@ from dataclasses import fields, is_dataclass
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from controller.webhook.admission import difference
 from controller.webhook.convert import ConversionRefused, Options, convert_pod
-from controller.webhook.json_patch import difference
 from controller.webhook.request import InvalidRequest, decode
 from hami_dra.api import names
 from hami_dra.cel import DeviceInput, compile_selector

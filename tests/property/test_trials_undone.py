@@ -16,8 +16,7 @@ from controller.inventory.inventory import Inventory
 from controller.inventory.ledger import DeviceUsage, Ledger
 from controller.inventory.model import Device, DeviceId
 from controller.inventory.quotas import QuotaBook
-from controller.inventory.shared_counters import SharedCounters
-from controller.inventory.usage_columns import UsageColumns
+from controller.inventory.usage_columns import SharedCounters, UsageColumns
 from hami_dra.kube.store import Index
 from tests.cards import DRIVER, allocated, card, device_class, node, slice_of
 from tests.property.test_inventory_counters import published

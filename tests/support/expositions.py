@@ -9,7 +9,7 @@ from prometheus_client import generate_latest
 from controller.decide import decide
 from controller.reconcile.controller import Controller
 from controller.webhook.server.certificates import renewed
-from controller.webhook.server.metrics import WebhookMetrics
+from controller.webhook.server.server import WebhookMetrics
 from hami_dra.api import kinds
 from hami_dra.api.hardware import Card
 from hami_dra.api.legacy_metrics import NameSet

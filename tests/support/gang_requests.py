@@ -26,7 +26,10 @@ def cluster(nodes=2, cards=4, labels=lambda _number: {}, devices=None, **card_op
 def member(name, count=1, *, node_policy="binpack", device_policy="binpack", claims=None, spec=None, **wanted):
     """A pod with one claim of `count` cards; `claims` in its place."""
     policies = Policies(node_policy=node_policy, device_policy=DevicePolicy((device_policy,)))
-    claims = (claim(f"{name}-gpus", [request(count=count, **wanted)]),) if claims is None else claims
+    namespace = (spec or {}).get("namespace", "default")
+    claims = (
+        (claim(f"{name}-gpus", [request(count=count, **wanted)], namespace=namespace),) if claims is None else claims
+    )
     entries = tuple(PodClaim(f"c{number}", each) for number, each in enumerate(claims))
     return SchedulingRequest(pod=pod(name, **(spec or {})), claims=entries, policies=policies)
 

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from hami_dra.api import names
 from hami_dra.api.core import ResourceQuota
 from tests.cards import card
 from tests.support import manifests
@@ -21,6 +22,17 @@ def quota(hard, name="quota", namespace="default", **spec):
 
 def quota_object(hard, name="quota", namespace="default", **spec):
     return msgspec.convert(quota(hard, name, namespace, **spec), ResourceQuota)
+
+
+def guarantee(hard, name="guarantee", namespace="default"):
+    """What a namespace is owed."""
+    stated = quota(hard, name, namespace)
+    stated["metadata"]["labels"] = {names.QUOTA_LABEL: names.GUARANTEE}
+    return stated
+
+
+def guarantee_object(hard, name="guarantee", namespace="default"):
+    return msgspec.convert(guarantee(hard, name, namespace), ResourceQuota)
 
 
 def nvidia_node(name, memories, **options):

@@ -16,11 +16,7 @@ from controller.cluster.nodes.node_labels import NodeLabels
 from controller.cluster.nodes.nodes import NodeColumns
 from controller.cluster.pods.pod_groups import Meter
 from controller.cluster.volumes.csi_nodes import CsiNodeColumns
-from controller.cluster.volumes.csi_translation import (
-    Untranslatable,
-    plugin_of,
-    translated_affinity,
-)
+from controller.cluster.volumes.csi_translation import Untranslatable, plugin_of, translated_affinity
 from controller.cluster.volumes.free_volumes import FreeVolumes
 from controller.cluster.volumes.static_volumes import Place, nothing
 from controller.cluster.volumes.storage_capacity import StorageCapacities

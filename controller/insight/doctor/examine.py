@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from controller.insight.doctor import (
     admission,
     allocations,
-    cliques,
     cluster,
     hardware,
     leftovers,
@@ -41,7 +40,7 @@ CHECKS: Final = (
     Check("classes", hardware.classes),
     Check("slices", hardware.slices),
     Check("device-plugin", hardware.device_plugins),
-    Check("cliques", cliques.cliques),
+    Check("cliques", hardware.cliques),
     Check("containers", hardware.node_lacks),
     Check("claims", allocations.claims),
     Check("devices", allocations.devices),

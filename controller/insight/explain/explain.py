@@ -13,7 +13,7 @@ from controller.decide import Options, SchedulingRequest, decide
 from controller.gangs import GangState, UnitDecision, UnitRefusal
 from controller.insight.explain.render import explanation_of
 from controller.insight.explain.snapshot import take
-from controller.inventory import Inventory
+from controller.inventory import Inventory, owed
 from controller.preemption import NoPlan, PreemptionPlan
 from controller.views.explanation import Explanation, GangDomain, GangExplanation, GangMember
 from hami_dra.api.core import Pod
@@ -25,11 +25,7 @@ _NAMED: Final = 5
 
 
 def explain(
-    inventory: Inventory,
-    scheduling_request: SchedulingRequest,
-    options: Options,
-    *,
-    most_nodes: int = MOST_NODES,
+    inventory: Inventory, scheduling_request: SchedulingRequest, options: Options, *, most_nodes: int = MOST_NODES
 ) -> Explanation:
     """Return the explanation of one decision. Of larger clusters it has the best `most_nodes` nodes."""
     answer = decide(inventory, scheduling_request, options)
@@ -81,7 +77,10 @@ def with_plan(found: Explanation, plan: PreemptionPlan | NoPlan) -> Explanation:
         return found
     where = f"on {plan.nodes[0]}" if len(plan.nodes) == 1 else f"on {counted(len(plan.nodes), 'node')}"
     if plan.victims:
-        note = f"with preemption it would fit {where}: {_named(plan.victims)} of lower priority would be evicted"
+        back = owed(found.pod.partition("/")[0], plan.reclaims)
+        why = f" to take back what its namespace is owed: {back}" if back else ""
+        lower = "" if back else " of lower priority"
+        note = f"with preemption it would fit {where}: {_named(plan.victims)}{lower} would be evicted{why}"
     else:
         note = f"it fits {where} as soon as {_named(plan.releasing)} that already terminate are gone"
     return msgspec.structs.replace(found, notes=(*found.notes, note))

@@ -82,11 +82,7 @@ def asked(view: ResolvedRequest, *, ours: bool) -> RequestAsked:
 
 
 def refusal(
-    code: str,
-    figures: Figures,
-    view: ResolvedRequest,
-    device: Device,
-    listing: Sequence[tuple[str, str]] = (),
+    code: str, figures: Figures, view: ResolvedRequest, device: Device, listing: Sequence[tuple[str, str]] = ()
 ) -> str:
     """Return the figures that led to a card's refusal; empty if the code says everything.
 

@@ -4,8 +4,8 @@ Called by `hami-dra snapshot` and `controller.insight.whatif`. In: JSON or Struc
 a simulation reads. Out: JSON. It keeps the fields that the Structs of `hami_dra.api` name, less
 those that only clocks and people read. Commands, arguments, environment, images, names of Secrets,
 foreign annotations and parameters of other drivers are therefore never in it. Of volumes it has
-those that decide about a node: which PersistentVolumeClaim or disk it is, and nothing of ConfigMaps
-and Secrets. So in a simulation from a snapshot no node is preferred for an image that it has. Pure.
+those that decide about a node: which PersistentVolumeClaim or disk it is, or that it is local, and
+nothing of ConfigMaps and Secrets. So in a simulation from a snapshot no node is preferred for an image that it has. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from controller.insight.manifests import Raw, without_nulls
-from hami_dra.api import names
+from hami_dra.api import kinds, names
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.kube.documents import Document
@@ -30,7 +30,26 @@ _STORES: Final = Path("the present state")
 def essence(kind: Kind[Any], raw: Mapping[str, Any]) -> Raw:
     """Return the essence of an object given as JSON. Raises msgspec.ValidationError if it does not fit its Struct."""
     text = msgspec.json.encode(without_nulls(raw))
-    return of_object(kind, msgspec.json.decode(text, type=kind.type, strict=False))
+    found = of_object(kind, msgspec.json.decode(text, type=kind.type, strict=False))
+    if kind is kinds.POD and (local := local_volumes(raw)):
+        found["spec"].setdefault("volumes", []).extend(local)
+    return found
+
+
+def local_volumes(pod: Mapping[str, Any]) -> list[Raw]:
+    """Return name and kind of the volumes of a pod, given as JSON, whose data stays on the node.
+
+    They are those for which Cluster Autoscaler keeps a node: `hostPath`, and `emptyDir` unless it is
+    in memory.
+    """
+    local = []
+    for volume in (pod.get("spec") or {}).get("volumes") or ():
+        empty, name = volume.get("emptyDir"), volume.get("name", "")
+        if volume.get("hostPath") is not None:
+            local.append({"hostPath": {}, "name": name})
+        elif empty is not None and empty.get("medium") != "Memory":
+            local.append({"emptyDir": {}, "name": name})
+    return local
 
 
 def of_object(kind: Kind[Any], obj: Object) -> Raw:

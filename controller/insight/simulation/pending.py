@@ -65,7 +65,7 @@ def pending_pods(
 ) -> PendingPods:
     """Return the waiting pods with claims. `may_be_meant`: by key, which of them. Raises BadManifest."""
     items = gather(documents).items
-    view = _cluster(items, settings)
+    view = running(items, settings)
     waiting = [
         item
         for item in items
@@ -86,7 +86,7 @@ def pending_pods(
     return PendingPods(pods=tuple(found), left_out=len(waiting) - len(found))
 
 
-def _cluster(items: Iterable[Item], settings: SimulationSettings) -> SimulatedCluster:
+def running(items: Iterable[Item], settings: SimulationSettings) -> SimulatedCluster:
     """Return the cluster with all that runs, and no pod that waits."""
     items = [*items]
     view = SimulatedCluster.of(items, settings)

@@ -190,7 +190,7 @@ class Placing:
         refusal = next(iter(decision.refused.values()), None)
         if decision.placed or refusal is None or not refusal.lacks_room or not self._may_preempt(unit):
             return decision
-        plan = self._view.preemption().plan(unit.unit)
+        plan = self._view.preemption(unit.unit).plan(unit.unit)
         if isinstance(plan, NoPlan):
             message = f"{refusal.message}; preemption does not help: {plan.sentence}"
             refused = dict.fromkeys(decision.refused, dataclasses.replace(refusal, message=message))

@@ -14,7 +14,7 @@ from msgspec import Struct
 from controller.assessment import AssessedUnit
 from controller.decide import Options, SchedulingRequest, SharedClaims
 from controller.insight.manifests import Item, Raw, gather, read
-from controller.insight.simulation.placing import Placing, Unready, problem_of, settled, units, unready
+from controller.insight.simulation.placing import Placing, Unready, WaitingUnit, problem_of, settled, units, unready
 from controller.insight.simulation.report import SimulationReport
 from controller.insight.simulation.run import generate_volume_claims
 from controller.insight.simulation.settings import SimulationSettings
@@ -48,6 +48,9 @@ class Question(Struct, frozen=True):
     """The decision on the pod's gang, if it is a member of one."""
     plan: Callable[[], PreemptionPlan | NoPlan] | None = None
     """Plans preemption for the pod, or for its gang. None: it cannot be decided on."""
+    view: SimulatedCluster | None = None
+    waiting: WaitingUnit | None = None
+    """The pod, or the waiting members of its gang."""
 
 
 def question(
@@ -88,7 +91,8 @@ def question(
         ):
             view.gangs.pod_changed(None, each.pod)
         placing = Placing(view, settings, SimulationReport(), SharedClaims())
-        assessed = placing.assess(units((waiting, *others), view)[0])
+        waits = units((waiting, *others), view)[0]
+        assessed = placing.assess(waits)
         gang = _decided_gang(placing, assessed, waiting.pod, view)
     problem = problem_of(assessed)
     request = None if problem else next((each for each in assessed.ready if each.pod.key == target.key), None)
@@ -102,7 +106,9 @@ def question(
         problem=problem,
         notes=(*notes, *view.notes, *notices),
         gang=gang,
-        plan=(lambda: view.preemption().plan(assessed.unit)) if request is not None else None,
+        plan=(lambda: view.preemption(assessed.unit).plan(assessed.unit)) if request is not None else None,
+        view=view,
+        waiting=waits,
     )
 
 

@@ -76,6 +76,7 @@ class SimulationReport(Struct):
             entry: Json = {"pod": request.pod.key, "node": decision.node, "victims": [] if number else victims}
             if not number:
                 entry |= {"waitsFor": waits_for, "violations": plan.violations, "isCut": plan.is_cut}
+                entry |= {"reclaims": msgspec.to_builtins(plan.reclaims)} if plan.reclaims else {}
             self.preemptions = [*(self.preemptions or ()), entry]
 
     def gang(self, state: GangState, *, placed: int, domain: str = "", message: str = "") -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from controller.allocation import ClaimOwnership, Owner, ownership_of
-from controller.gangs import SOURCES, Gangs
+from controller.gangs import SOURCES, Gangs, Unit
 from controller.insight.manifests import Item, Raw, derived_uid, read
 from controller.insight.simulation.settings import SimulationSettings
 from controller.insight.simulation.volume_claims import with_default_class
@@ -230,9 +230,10 @@ class SimulatedCluster:
     def _claim_of(self, key: str) -> ResourceClaim | None:
         return self.claims.get(key) or self.generated.get(key)
 
-    def preemption(self) -> Preemption:
-        """Return preemption at the time of the last thing that the input says of running pods."""
-        now = max(map(latest_moment, self.pods.values()), default=0.0)
+    def preemption(self, unit: Unit | None = None) -> Preemption:
+        """Return preemption at the time of the last thing that the input says of the unit and of running pods."""
+        members = () if unit is None else unit.members
+        now = max(map(latest_moment, [*self.pods.values(), *(request.pod for request in members)]), default=0.0)
         return Preemption(
             self.inventory,
             self.tenants,

@@ -29,10 +29,7 @@ class SideServices(Struct, frozen=True):
 
 @asynccontextmanager
 async def watched(
-    watchdog: Watchdog,
-    heartbeat: Heartbeat,
-    listen: tuple[str, int] | None,
-    render: Callable[[], Awaitable[Rendered]],
+    watchdog: Watchdog, heartbeat: Heartbeat, listen: tuple[str, int] | None, render: Callable[[], Awaitable[Rendered]]
 ) -> AsyncIterator[int | None]:
     """Run in the thread. Yields the port if there is one; `render` calls the main loop. Raises ConfigError."""
     async with AsyncExitStack() as stack:

@@ -169,7 +169,8 @@ class Evictor:
                 hold.evicted[victim.metadata.uid] = self._context.clock.wall().timestamp()
                 self._context.metrics.evictions.inc()
                 log.info("pod %s evicted for pod %s on %s", victim.key, hold.pods[0].key, victim.spec.node_name)
-                self._context.events.report(kinds.POD, victim, preempted(hold.pods[0], victim), "Preempt")
+                message = preempted(hold.pods[0], victim, hold.reclaims)
+                self._context.events.report(kinds.POD, victim, message, "Preempt")
                 return ""
         return ""
 

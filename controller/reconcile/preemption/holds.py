@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from controller.decide import Decision, SchedulingRequest
 from controller.gangs import GangKey
-from controller.inventory import Trial
+from controller.inventory import QuotaLine, Trial
 from controller.reconcile.binding import AssumedPods
 from controller.reconcile.runtime import Context
 from hami_dra.api.core import Pod
@@ -30,9 +30,12 @@ class Hold(Struct, eq=False):
     releasing: tuple[Pod, ...]
     claims: frozenset[str]
     """UIDs of the claims that are free once all of these are gone."""
-    priority: int
+    priority: float
+    """Infinite for a place that is taken back by guarantee: it is given to nobody else."""
     began: float
     """Seconds of the monotonic clock."""
+    reclaims: tuple[QuotaLine, ...] = ()
+    """What namespaces had when the place was taken back (`PreemptionPlan.reclaims`)."""
     evicted: dict[str, float] = field(default_factory=dict)
     """UID of a victim → when its eviction was accepted, in seconds since 1970."""
     until: float = math.inf
@@ -62,10 +65,14 @@ class Hold(Struct, eq=False):
     def nodes(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys([decision.node for _, decision in self.placed]))
 
+    @property
+    def promised(self) -> list[str]:
+        """The UIDs of the claims that are to be allocated there."""
+        return [entry.claim.metadata.uid for _, decision in self.placed for entry in decision.allocations]
+
     def lift(self, trial: Trial) -> None:
         """Let it not count on the trial."""
-        claims = [entry.claim.metadata.uid for _, decision in self.placed for entry in decision.allocations]
-        trial.remove_all([pod.metadata.uid for pod in self.pods], claims)
+        trial.remove_all([pod.metadata.uid for pod in self.pods], self.promised)
 
 
 class Holds:

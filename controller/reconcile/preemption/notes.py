@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from controller.inventory import QuotaLine, owed
 from controller.reconcile.runtime import messages
 from hami_dra.api.core import Pod
 from hami_dra.api.printable import counted
@@ -12,12 +13,16 @@ _NAMED: Final = 3
 """Objects that a note names."""
 
 
-def preempting(pod: Pod, nodes: Sequence[str], victims: Sequence[Pod]) -> messages.Message:
+def preempting(
+    pod: Pod, nodes: Sequence[str], victims: Sequence[Pod], reclaims: Sequence[QuotaLine]
+) -> messages.Message:
     """Return a message about a pod for which others are evicted; those of other namespaces are not named."""
     own, others = _own(pod, victims)
+    back = owed(pod.metadata.namespace, reclaims)
     note = (
-        f"evicts {counted(len(victims), 'pod')} of lower priority{own}{others} on {_listed(nodes)}. The pod keeps its "
-        "scheduling gate until its devices are free; they are held for it"
+        f"evicts {counted(len(victims), 'pod')}{'' if back else ' of lower priority'}{own}{others} on {_listed(nodes)}"
+        f"{f', to take back what its namespace is owed: {back}' if back else ''}. The pod keeps its scheduling gate until its "
+        "devices are free; they are held for it"
     )
     return messages.Message(messages.NORMAL, messages.PREEMPTING, note, messages.PREEMPTING)
 
@@ -47,9 +52,11 @@ def place_given_up(nodes: Sequence[str], why: str) -> messages.Message:
     return messages.Message(messages.NORMAL, messages.PLACE_GIVEN_UP, note, messages.PLACE_RESERVED)
 
 
-def preempted(pod: Pod, victim: Pod) -> messages.Message:
+def preempted(pod: Pod, victim: Pod, reclaims: Sequence[QuotaLine]) -> messages.Message:
     """Return a message about a victim, as kube-scheduler writes it: the preemptor by UID, which may be another tenant's."""
     note = f"Preempted by pod {pod.metadata.uid} on node {victim.spec.node_name}"
+    if victim.metadata.namespace != pod.metadata.namespace and (had := owed(victim.metadata.namespace, reclaims)):
+        note += f": its namespace {victim.metadata.namespace} has more than its guarantee: {had}"
     return messages.Message(messages.NORMAL, messages.PREEMPTED, note)
 
 

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from controller.cluster.incremental import LruCache
 from controller.decide import AllowedNodes, Options, Unschedulable
 from controller.gangs import GangKey, Unit, UnitDecision
+from controller.inventory import Charge, is_guarantee
 from controller.preemption import (
     PATIENCE,
     Budgets,
@@ -45,7 +46,7 @@ from controller.reconcile.preemption.waits import Waits
 from controller.reconcile.queueing import QueuedUnit, Triggers, WaitingPods
 from controller.reconcile.runtime import Context
 from hami_dra.api import kinds, names
-from hami_dra.api.core import Node, Pod
+from hami_dra.api.core import Node, Pod, ResourceQuota
 from hami_dra.api.podstate import is_bound, is_pending
 from hami_dra.api.policy import PodDisruptionBudget
 from hami_dra.api.printable import counted
@@ -277,6 +278,16 @@ class Preemptor:
             return
         self._more_may_go()
 
+    def quota_changed(self, old: ResourceQuota | None, new: ResourceQuota | None) -> None:
+        """Let all units be planned for again when a guarantee changes; what is not evicted yet may stay."""
+        before, after = (None if each is None or not is_guarantee(each) else each.spec for each in (old, new))
+        if before == after:
+            return
+        for hold in self._holds:
+            if any(pod.metadata.uid not in hold.evicted for pod in hold.victims):
+                self._give_up(hold, "a guarantee has changed")
+        self._more_may_go()
+
     def _more_may_go(self) -> None:
         """Let refused units try again: pods may be evicted that were protected."""
         self._hopeless.clear()
@@ -325,7 +336,18 @@ class Preemptor:
             self.options,
             PreemptionRules(context.clock.wall().timestamp()),
             self._left_claims.uids(),
+            taken=self._taken(),
+            promised=[uid for hold in self._holds for uid in hold.promised],
         )
+
+    def _taken(self) -> dict[str, Charge]:
+        """Return what the namespaces with a guarantee use, but what is reserved for their units."""
+        quotas = self.context.inventory.quotas
+        with self.context.inventory.trial() as trial:
+            for hold in self._holds:
+                if hold.slot is not None:
+                    hold.lift(trial)
+            return {namespace: dict(quotas.used(namespace)) for namespace in quotas.owed}
 
     def _plan(self, preemption: Preemption, unit: Unit, *, displaces: bool) -> PreemptionPlan | NoPlan:
         """Return the plan. Where pods terminate on the nominated nodes another leader had a plan, and may
@@ -369,8 +391,9 @@ class Preemptor:
             tuple(together),
             plan.releasing,
             frozenset(claims),
-            priority,
+            math.inf if plan.reclaims else priority,
             self.context.clock.monotonic(),
+            plan.reclaims,
         )
         self._holds.begin(hold)
         self.context.metrics.preemptions.labels("begun" if plan.victims else "awaited").inc()
@@ -385,7 +408,8 @@ class Preemptor:
         self.evictor.begin(hold)
         if not hold.leaving and not preemption.left_claims:
             self._evaluate(hold)
-        return replace(waits, said=preempting(unit.pod, hold.nodes, hold.victims)) if plan.victims else waits
+        said = preempting(unit.pod, hold.nodes, hold.victims, plan.reclaims)
+        return replace(waits, said=said) if plan.victims else waits
 
     # --- holds ------------------------------------------------------------------------------------
 

@@ -103,13 +103,7 @@ class Deallocator:
                 for uid, (pod_key, node) in list(self._to_complete.items()):
                     if uid not in self._busy:
                         del self._to_complete[uid]
-                        self._start(
-                            group,
-                            uid,
-                            pod_key,
-                            node,
-                            DeallocationVerdict("sibling", _given_up(node)),
-                        )
+                        self._start(group, uid, pod_key, node, DeallocationVerdict("sibling", _given_up(node)))
                 now = self.context.clock.monotonic()
                 for uid, watched in list(self._watched.items()):
                     with self._guard.each(watched.key):

@@ -25,13 +25,7 @@ from hami_dra.api.meta import Object
 from hami_dra.api.podclaims import claim_keys, volume_claim_keys
 from hami_dra.api.podstate import is_pending
 from hami_dra.api.policy import PodDisruptionBudget
-from hami_dra.api.resource import (
-    DeviceClass,
-    DeviceTaintRule,
-    ResourceClaim,
-    ResourceClaimTemplate,
-    ResourceSlice,
-)
+from hami_dra.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from hami_dra.kube.guard import LoopGuard, count_nothing
 from hami_dra.kube.protocol import Broken, Cluster, ClusterError
 from hami_dra.kube.reflector import Reflector, log_broken

@@ -14,11 +14,7 @@ import numpy as np
 
 from controller.cluster.nodes.node_labels import NO_DOMAIN
 from controller.cluster.nodes.nodes import Placed
-from controller.cluster.pods.affinity_terms import (
-    WeightedTerm,
-    affinity_problem,
-    preferred_terms,
-)
+from controller.cluster.pods.affinity_terms import WeightedTerm, affinity_problem, preferred_terms
 from controller.cluster.pods.existing_terms import ExistingTerms, PodClass
 from controller.rules.counted_shape import CountedShape, counted_by
 from controller.rules.filter_state import FilterState

@@ -4,10 +4,9 @@ tolerate, the better.
 
 from typing import Final
 
-from controller.cluster.nodes.node_column import NodeColumn
 from controller.rules.filter_state import FilterState
 from controller.rules.preferences.score import PluginScore, default_normalized
-from controller.rules.taint_toleration import by_taints
+from controller.rules.taint_states import TaintVerdicts
 from hami_dra.api.core import Node, Pod, Toleration
 from hami_dra.api.selectors import tolerates
 
@@ -17,7 +16,8 @@ _PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 class PreferNoSchedule:
     def __init__(self, state: FilterState) -> None:
         self._nodes, self._shapes = state.nodes, state.shapes
-        self._taints = NodeColumn(state.nodes, lambda node: _untolerated((), node), 0)
+        self._states = state.rules.taints
+        self._taints = TaintVerdicts(self._states, lambda node: _untolerated((), node))
         self._seen = -1
         self._is_used = False
 
@@ -34,7 +34,7 @@ class PreferNoSchedule:
             pod,
             "preferred taints",
             tolerations,
-            lambda: NodeColumn(self._nodes, by_taints(tolerations, lambda node: _untolerated(tolerations, node)), 0),
+            lambda: TaintVerdicts(self._states, lambda node: _untolerated(tolerations, node)),
         )
         if not column.current().any():
             return None

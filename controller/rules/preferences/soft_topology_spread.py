@@ -16,12 +16,7 @@ import numpy as np
 from controller.cluster.nodes.nodes import Placed
 from controller.rules.counted_shape import CountedShape
 from controller.rules.filter_state import FilterState
-from controller.rules.pod_topology_spread import (
-    SpreadConstraint,
-    inclusion_key,
-    is_hard,
-    nodes_with_keys,
-)
+from controller.rules.pod_topology_spread import SpreadConstraint, inclusion_key, is_hard, nodes_with_keys
 from controller.rules.preferences.score import MOST, PluginScore, quotients
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 from hami_dra.api.core import Pod

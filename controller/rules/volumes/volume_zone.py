@@ -10,13 +10,7 @@ import numpy as np
 
 from controller.cluster.nodes.node_labels import NO_DOMAIN, NodeLabels
 from controller.cluster.nodes.nodes import NodeColumns
-from controller.cluster.volumes.csi_translation import (
-    BETA_REGION,
-    BETA_ZONE,
-    GA_REGION,
-    GA_ZONE,
-    ZONE_DELIMITER,
-)
+from controller.cluster.volumes.csi_translation import BETA_REGION, BETA_ZONE, GA_REGION, GA_ZONE, ZONE_DELIMITER
 from hami_dra.api.arrays import Bools
 from hami_dra.api.storage import PersistentVolume
 

@@ -1,14 +1,6 @@
 """The cluster's cards for people and metrics: inventory, usage by tenant, and packing."""
 
-from controller.views.overview.card_table import (
-    CORDONED,
-    NO_CARD,
-    READY,
-    CardTable,
-    driver_rank,
-    troubles,
-    vendor_name,
-)
+from controller.views.overview.card_table import CORDONED, NO_CARD, READY, CardTable, driver_rank, troubles, vendor_name
 from controller.views.overview.container_use import ContainerUse, container_uses, samples_of
 from controller.views.overview.model import (
     Card,

@@ -18,13 +18,7 @@ import numpy as np
 
 from controller.cluster.incremental import LogReader, grown
 from controller.inventory import NOWHERE, Device, Inventory
-from controller.rules import (
-    NOT_READY_TAINT,
-    UNREACHABLE_TAINT,
-    UNSCHEDULABLE_TAINT,
-    NodeColumn,
-    effective_taints,
-)
+from controller.rules import NOT_READY_TAINT, UNREACHABLE_TAINT, UNSCHEDULABLE_TAINT, NodeColumn, effective_taints
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Ints, Positions
 from hami_dra.api.core import Node

@@ -16,24 +16,8 @@ import numpy as np
 
 from controller.cluster.pods.gang_key import GangKey
 from controller.inventory import UNNUMBERED, DeviceId, Inventory
-from controller.views.overview.card_table import (
-    CORDONED,
-    NO_CARD,
-    READY,
-    CardTable,
-    driver_rank,
-    troubles,
-    vendor_name,
-)
-from controller.views.overview.model import (
-    Card,
-    Held,
-    NodeView,
-    Overview,
-    Packing,
-    Reservation,
-    Vanished,
-)
+from controller.views.overview.card_table import CORDONED, NO_CARD, READY, CardTable, driver_rank, troubles, vendor_name
+from controller.views.overview.model import Card, Held, NodeView, Overview, Packing, Reservation, Vanished
 from controller.views.overview.namespace_usage import namespaces
 from controller.views.overview.packing import packing
 from controller.views.overview.reservations import reservations

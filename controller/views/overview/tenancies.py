@@ -8,16 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from controller.inventory import (
-    Amounts,
-    Device,
-    DeviceId,
-    Holding,
-    VanishedClaim,
-    holdings_of,
-    totals_of,
-    used_of,
-)
+from controller.inventory import Amounts, Device, DeviceId, Holding, VanishedClaim, holdings_of, totals_of, used_of
 from controller.views.overview.model import Tenant
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys

@@ -4,21 +4,62 @@ Chosen by `CertificateSettings`. Each source updates a TLS context on demand:
 new connections get the new certificate, open ones continue.
 """
 
+import base64
 import logging
 import ssl
 import tempfile
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 from controller.settings.webhook import CertificateSettings
 from controller.webhook.server.certificates import Material, ensure_secret, signed
-from controller.webhook.server.configuration import ensure_trust
-from hami_dra.api import names
+from hami_dra.api import kinds, names
+from hami_dra.api.kinds import Kind
 from hami_dra.httpserver import CertificateFiles
-from hami_dra.kube.protocol import Cluster
+from hami_dra.kube.protocol import Cluster, Conflict, NotFound
+
+_ATTEMPTS: Final = 5
+
+
+async def ensure_trust(cluster: Cluster, name: str, authorities: bytes) -> bool:
+    """Make every webhook of the configurations of this name trust exactly these PEM certificates.
+
+    Returns whether something had to be changed. Raises NotFound if the MutatingWebhookConfiguration
+    is not installed, and other ClusterErrors; the other one only gives advice.
+    """
+    changed = await _ensure(cluster, kinds.MUTATING_WEBHOOK, name, authorities)
+    try:
+        return await _ensure(cluster, kinds.VALIDATING_WEBHOOK, name, authorities) or changed
+    except NotFound:
+        return changed
+
+
+async def _ensure(cluster: Cluster, kind: Kind[Any], name: str, authorities: bytes) -> bool:
+    wanted = base64.b64encode(authorities).decode()
+    attempt = 0
+    while True:
+        raw = await cluster.get_raw(kind, name)
+        webhooks: list[dict[str, Any]] = deepcopy(raw.get("webhooks") or [])
+        if all(webhook["clientConfig"].get("caBundle") == wanted for webhook in webhooks):
+            return False
+        for webhook in webhooks:
+            webhook["clientConfig"]["caBundle"] = wanted
+        metadata = {"resourceVersion": raw["metadata"]["resourceVersion"]}
+        try:
+            # A merge patch replaces the whole list, so the list must come from the version just
+            # read.
+            await cluster.patch(kind, name, {"metadata": metadata, "webhooks": webhooks})
+        except Conflict:
+            attempt += 1
+            if attempt == _ATTEMPTS:
+                raise
+        else:
+            return True
+
 
 log = logging.getLogger(__name__)
 

@@ -105,12 +105,7 @@ async def ensure_secret(
     raise Unavailable(f"Secret {namespace}/{name} changes too often; does another installation use it?")
 
 
-_DATA: Final = {
-    "authorities": "ca.crt",
-    "authority_key": "ca.key",
-    "certificate": "tls.crt",
-    "key": "tls.key",
-}
+_DATA: Final = {"authorities": "ca.crt", "authority_key": "ca.key", "certificate": "tls.crt", "key": "tls.key"}
 
 
 def _from_data(secret: Secret) -> Material | None:

@@ -21,10 +21,11 @@ from hami_dra.api.hardware import Card
 from hami_dra.api.nodelacks import Lack
 from hami_dra.api.resource import ResourceClaim, ResourceSlice
 from hami_dra.api.times import timestamp
+from hami_dra.driver.kubelet.protocol import DeviceHealth, Verdict
 from hami_dra.driver.node.cordon import cordon_of
+from hami_dra.driver.node.damping import Counted
 from hami_dra.driver.node.hardware import Hardware
 from hami_dra.driver.node.hardware_metrics import MonitoredVendor
-from hami_dra.driver.node.health import DeviceHealths
 from hami_dra.driver.node.lacking import LackWatch
 from hami_dra.driver.node.leftovers import HeldProfiles
 from hami_dra.driver.node.metrics import DriverMetrics
@@ -38,6 +39,7 @@ from hami_dra.driver.node.pool_content import (
     pool_content,
     reordered,
     taint_keys,
+    uuid_of,
 )
 from hami_dra.driver.node.publisher_lock import PublisherLock
 from hami_dra.driver.node.settings import NodeSettings
@@ -52,6 +54,47 @@ from hami_dra.monitor.usage import ContainerUsage, GrantedContainer, UsageReader
 from hami_dra.vendors.faults import FaultKind, kind_of
 from hami_dra.vendors.publishing import PublishingVendor
 from hami_dra.vendors.registry import containers
+
+
+class DeviceHealths:
+    """The health of devices as kubelet writes it into the status of their pods: a partition is as
+    healthy as its card, and a cordoned card is healthy. Implements `HealthSource`.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, DeviceHealth] = {}
+        self._version = 0
+        self._looked_at = -1
+        self._news = asyncio.Event()
+
+    def update(self, pool: Pool, faults: Mapping[str, Sequence[Counted]], problem: str) -> None:
+        """Update the verdicts. `pool`: all devices; `problem`: why the hardware cannot be read now, or empty."""
+        before, self._known = self._known, {}
+        for device in pool.devices:
+            name = str(device["name"])
+            verdict, message = _judged(faults.get(uuid_of(device), ()), problem)
+            self._known[name] = DeviceHealth(pool.name, name, verdict, message)
+        if self._known != before:
+            self._version += 1
+            self._news.set()
+            self._news = asyncio.Event()
+
+    def current(self) -> Sequence[DeviceHealth]:
+        self._looked_at = self._version
+        return tuple(self._known.values())
+
+    async def changed(self) -> None:
+        if self._looked_at == self._version:
+            await self._news.wait()
+
+
+def _judged(faults: Sequence[Counted], problem: str) -> tuple[Verdict, str]:
+    if faults:
+        return Verdict.UNHEALTHY, "; ".join(f"{each.fault.code}: {each.fault.message}" for each in faults)
+    if problem:
+        return Verdict.UNKNOWN, problem
+    return Verdict.HEALTHY, ""
+
 
 log = logging.getLogger(__name__)
 

@@ -20,11 +20,74 @@ from hami_dra.api.hardware import Card, DrivenCard
 from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.driver.node.metric_families import Column, counter, gauge, gauges
 from hami_dra.driver.node.monitoring import Failure, Monitoring
-from hami_dra.driver.node.partition_metrics import partition_families
 from hami_dra.driver.node.tenants import CardTenant, HeldPartition
 from hami_dra.driver.node.usage_metrics import LABELS, families, usages
+from hami_dra.driver.prepare import Partition
 from hami_dra.monitor.readings import Reading
 from hami_dra.monitor.usage import ContainerUsage, GrantedContainer
+
+_ZONE: Final = "vGPU"
+_CONTAINER: Final = (
+    "node", "namespace", "pod", "container", "vdevice_index", "device_uuid", "mig_uuid", "profile", "gpu_instance_id",
+    "compute_instance_id",
+)  # fmt: skip
+_INSTANCE: Final = (
+    "node", "device_uuid", "device_index", "mig_uuid", "profile", "gpu_instance_id", "compute_instance_id",
+    "placement_start", "placement_size", "zone",
+)  # fmt: skip
+_OLD_CONTAINER: Final = ("podnamespace", "podname", "ctrname", "vdeviceid", "deviceuuid", "instanceid")
+_OLD_INSTANCE: Final = ("nodeid", "deviceuuid", "deviceidx", "migname", "zone")
+
+
+def partition_families(node: str, held: Iterable[HeldPartition], also: Collection[NameSet]) -> Iterator[Metric]:
+    """Yield what containers and nodes have of MIG instances, in the name sets that are wanted: those of
+    HAMi's monitor (cmd/vGPUmonitor/metrics.go) and scheduler (cmd/scheduler/metrics.go). All samples are 1.
+    """
+    known = list(held)
+    of_containers = [(_container(each), each.partition) for each in known if each.container]
+    instances = {each.partition.uuid: (str(each.index), each.partition) for each in known}.values()
+    if NameSet.HAMI in also:
+        yield _info(
+            "hami_mig_device_info",
+            "MIG instance that a container has.",
+            _CONTAINER,
+            ([node, *labels, *_instance(part)] for labels, part in of_containers),
+        )
+        yield _info(
+            "hami_node_gpu_mig_instance_info",
+            "MIG instance that exists for a claim, and its place on the card.",
+            _INSTANCE,
+            (
+                [node, part.card, index, *_instance(part), str(part.start), str(part.size), _ZONE]
+                for index, part in instances
+            ),
+        )
+    if NameSet.HAMI_2_7 in also:
+        yield _info(
+            "MigInfo",
+            "MIG instance that a container has.",
+            _OLD_CONTAINER,
+            ([*labels, str(part.id)] for labels, part in of_containers),
+        )
+        yield _info(
+            "nodeGPUMigInstance",
+            "MIG instance that exists for a claim.",
+            _OLD_INSTANCE,
+            ([node, part.card, index, f"{part.profile}-{part.id}", _ZONE] for index, part in instances),
+        )
+
+
+def _info(name: str, text: str, labels: Sequence[str], samples: Iterable[list[str]]) -> Metric:
+    return gauge(name, text, labels, ((values, 1) for values in samples))
+
+
+def _container(held: HeldPartition) -> list[str]:
+    return [held.namespace, held.pod, held.container, str(held.number), held.partition.card]
+
+
+def _instance(part: Partition) -> list[str]:
+    return [part.uuid, part.profile, str(part.id), str(part.compute_id)]
+
 
 _HOST: Final = ("node", "device_index", "device_uuid", "device_type", "source")
 """HAMi's labels, and an additional one at the end."""

@@ -47,9 +47,7 @@ class OnExit(StrEnum):
 
 
 _NATIVE: Final = Form(
-    read="native".__eq__,
-    write={True: "native", False: "exclusive"}.__getitem__,
-    choices=("exclusive", "native"),
+    read="native".__eq__, write={True: "native", False: "exclusive"}.__getitem__, choices=("exclusive", "native")
 )
 
 

@@ -12,15 +12,108 @@ import asyncio
 from types import TracebackType
 from typing import Any, Self
 
-from hami_dra.api.kinds import WORKLOADS
+from hami_dra.api.core import Node, Pod
+from hami_dra.api.kinds import NODE, POD, WORKLOADS
+from hami_dra.api.meta import Object
 from hami_dra.kube.embedded.api_server import MemoryCluster
 from hami_dra.kube.embedded.claims import ClaimController
-from hami_dra.kube.embedded.copies import Copies
-from hami_dra.kube.embedded.garbage import GarbageCollector
-from hami_dra.kube.embedded.kubelet import Kubelet
+from hami_dra.kube.embedded.copies import Copies, consumer_uids
 from hami_dra.kube.embedded.scheduler import Scheduler
+from hami_dra.kube.embedded.worker import Worker
 from hami_dra.kube.embedded.workloads import WorkloadController
+from hami_dra.kube.protocol import NotFound
 from hami_dra.kube.reflector import Reflector
+
+
+class Kubelet:
+    """Every node's kubelet: a bound pod runs once its claims are allocated and reserved for it, and a
+    deleted one ends at once. Pods never finish on their own.
+    """
+
+    def __init__(self, copies: Copies) -> None:
+        self._copies = copies
+        self.worker = Worker("run", self._sync)
+        copies.pods.listeners.append(self._pod_changed)
+        copies.claims.on_change(lambda claim: self.worker.add_all(copies.pods_of(claim)))
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if new is None or not new.spec.node_name:
+            return
+        if old is None or not old.spec.node_name or new.metadata.deletion_timestamp != old.metadata.deletion_timestamp:
+            self.worker.add(new.key)
+
+    async def _sync(self, key: str) -> None:
+        pod = self._copies.pods.store.get(key)
+        if pod is None or not pod.spec.node_name:
+            return
+        if pod.metadata.deletion_timestamp:
+            await self._copies.pods.delete(pod, grace_period_seconds=0)
+            return
+        if pod.status.phase != "Pending":
+            return
+        for claim in self._copies.claims_of(pod):
+            if claim is None or claim.status.allocation is None or pod.metadata.uid not in consumer_uids(claim):
+                return
+        cluster, meta = self._copies.cluster, pod.metadata
+        raw = await cluster.get_raw(POD, meta.name, meta.namespace)
+        now = cluster.timestamp()
+        others = [item for item in (raw["status"].get("conditions") or ()) if item.get("type") != "Ready"]
+        status = {
+            "phase": "Running",
+            "startTime": now,
+            "conditions": [*others, {"type": "Ready", "status": "True", "lastTransitionTime": now}],
+        }
+        guard = {"resourceVersion": raw["metadata"]["resourceVersion"], "uid": meta.uid}
+        patch = {"metadata": guard, "status": status}
+        await self._copies.pods.patch(pod, patch, "status")
+
+
+class GarbageCollector:
+    """Deletes pods on deleted nodes, and pods and claims whose owner no longer exists. Upstream waits a
+    while for the former, which would make tests slow.
+    """
+
+    def __init__(self, copies: Copies) -> None:
+        self._copies = copies
+        self.pods = Worker("collect pod", self._sync_pod)
+        self.claims = Worker("collect claim", self._sync_claim)
+        copies.pods.listeners.append(self._pod_changed)
+        copies.claims.on_present(lambda claim: self.claims.add(claim.key))
+        copies.nodes.listeners.append(self._node_changed)
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if new is not None and (old is None or old.spec.node_name != new.spec.node_name):
+            self.pods.add(new.key)
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        if old is not None and new is None:
+            self.pods.add_all(pod.key for pod in self._copies.pods.store.find("node", old.metadata.name))
+
+    async def _sync_pod(self, key: str) -> None:
+        pod = self._copies.pods.store.get(key)
+        if pod is None or pod.metadata.deletion_timestamp:
+            return
+        lost = pod.spec.node_name and not await self._node_exists(pod.spec.node_name)
+        if lost or self._is_orphan(pod):
+            await self._copies.pods.delete(pod)
+
+    async def _sync_claim(self, key: str) -> None:
+        claim = self._copies.claims.store.get(key)
+        if claim is not None and claim.metadata.deletion_timestamp is None and self._is_orphan(claim):
+            await self._copies.claims.delete(claim)
+
+    async def _node_exists(self, name: str) -> bool:
+        try:
+            # Not from the copy: the node watch may be behind the pod watch.
+            await self._copies.cluster.get(NODE, name)
+        except NotFound:
+            return False
+        return True
+
+    def _is_orphan(self, item: Object) -> bool:
+        owners = [owner.uid for owner in item.metadata.owner_references]
+        return bool(owners) and not any(self._copies.cluster.knows(uid) for uid in owners)
+
 
 _QUIET_ROUNDS = 20
 """A request takes a few iterations of the event loop; this many without work mean that none is in progress."""

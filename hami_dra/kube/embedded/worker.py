@@ -69,11 +69,7 @@ class WatchedStore(Generic[T]):
     async def delete(self, item: Object, grace_period_seconds: int | None = None) -> None:
         meta = item.metadata
         await self._cluster.delete(
-            self._kind,
-            meta.name,
-            namespace=meta.namespace,
-            uid=meta.uid,
-            grace_period_seconds=grace_period_seconds,
+            self._kind, meta.name, namespace=meta.namespace, uid=meta.uid, grace_period_seconds=grace_period_seconds
         )
 
     def _observed(self, written: T) -> T:

@@ -8,6 +8,7 @@ from hami_dra.api.core import Pod
 from hami_dra.api.policy import PodDisruptionBudget
 from tests.cards import DRIVER, claim, pod
 from tests.support.gang_requests import OPTIONS, cluster, held
+from tests.support.quotas import guarantee_object
 
 NOW = 1_700_000_000.0
 
@@ -38,17 +39,20 @@ class World:
         memory="16Gi",
         cores="100",
         affinity=None,
+        namespace="default",
         **metadata,
     ):
         """Run a pod that holds these cards of a node; `claims`: claims that were made before, in their place."""
-        keys = [self.hold(f"{name}-gpus", node, cards, memory, cores)] if claims is None else claims
+        keys = (
+            [self.hold(f"{name}-gpus", node, cards, memory, cores, namespace=namespace)] if claims is None else claims
+        )
         spec = {"nodeName": node, "priority": priority, "resourceClaims": []}
         for number, key in enumerate(keys):
             spec["resourceClaims"].append({"name": f"c{number}", "resourceClaimName": key.split("/")[1]})
         if affinity is not None:
             spec["affinity"] = affinity
         status = {"phase": "Running", "startTime": moment(since), "conditions": [{"type": "Ready", "status": "True"}]}
-        raw = msgspec.to_builtins(pod(name, **spec))
+        raw = msgspec.to_builtins(pod(name, namespace=namespace, **spec))
         raw["metadata"] |= metadata
         raw["status"] = status
         tenant = msgspec.convert(raw, Pod)
@@ -71,13 +75,23 @@ class World:
             tenants.pod_changed(None, each)
         return tenants
 
-    def hold(self, name, node, cards, memory="16Gi", cores="100"):
+    def guarantee(self, namespace, name="guarantee", **amounts):
+        """Owe a namespace `gpu` cards or `gpumem` MiB. Returns the quota."""
+        return self.set_quota(
+            None, guarantee_object({f"nvidia.com/{key}": each for key, each in amounts.items()}, name, namespace)
+        )
+
+    def set_quota(self, old, new):
+        self.inventory.quota_changed(old, new)
+        return new
+
+    def hold(self, name, node, cards, memory="16Gi", cores="100", *, namespace="default"):
         amounts = {"memory": memory, "cores": cores, "shares": "1"}
         results = [
             {"request": "gpu", "driver": DRIVER, "pool": node, "device": f"gpu-{each}", "consumedCapacity": amounts}
             for each in cards
         ]
-        taken = claim(name)
+        taken = claim(name, namespace=namespace)
         status = msgspec.convert({"allocation": {"devices": {"results": results}}}, type(taken.status))
         taken = msgspec.structs.replace(taken, status=status)
         self.claims[taken.key] = taken

@@ -12,11 +12,10 @@ import typer
 import yaml
 
 from controller.cli import completion, completion_values
-from controller.cli.command import blocks
+from controller.cli.command import blocks, read_plain_values
 from controller.cli.connection import Connection
 from controller.cli.main import COMMANDS
 from controller.cli.namespace_options import check_namespace, listed_namespace, pod_namespace
-from controller.cli.plain_values import read_plain_values
 from controller.cli.tables import TextLayout, TextTable
 from hack.cli_reference import PATH, cli_reference
 from hack.conventions import CORE

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.dashboard import chinese, drawing, fabric, pages, render, trends, wording
+from controller.dashboard import drawing, fabric, pages, render, trends, wording
 from controller.dashboard.cardpages import MOST_TILES, NODES_ON_LEAF, tiles
 from controller.dashboard.fleet import NodeRow, picked
 from controller.dashboard.history import MOST_OF_CARD, MOST_SAMPLES, History
@@ -59,12 +59,12 @@ def messages():
 
 
 def test_the_catalogue_is_complete_and_has_nothing_more():
-    assert messages() - set(chinese.MESSAGES) == set()
-    assert set(chinese.MESSAGES) - messages() == set()
+    assert messages() - set(render.MESSAGES["zh"]) == set()
+    assert set(render.MESSAGES["zh"]) - messages() == set()
 
 
 def test_a_message_has_the_same_figures_in_both_languages():
-    for english, found in chinese.MESSAGES.items():
+    for english, found in render.MESSAGES["zh"].items():
         assert sorted(re.findall(r"\{\w*\}", english)) == sorted(re.findall(r"\{\w*\}", found)), english
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from controller.dashboard import render
-from controller.dashboard.decisionpages import DecisionTable
+from controller.dashboard.pages import DecisionTable
 from controller.dashboard.pending import (
     PendingPod,
     PendingTable,

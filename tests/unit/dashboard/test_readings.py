@@ -10,9 +10,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from controller.dashboard import render
-from controller.dashboard.driverpods import DriverPods, NoAnswer, session_for_drivers, target_of
 from controller.dashboard.fleet import ProductRow
 from controller.dashboard.readings import AT_ONCE, CardReading, CardUse, Readings, Target, readings_of
+from controller.dashboard.serving import DriverPods, NoAnswer, session_for_drivers, target_of
 from controller.dashboard.source import ControllerState
 from controller.dashboard.summary import summary
 from controller.reconcile.runtime import Mode

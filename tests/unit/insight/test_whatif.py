@@ -2,12 +2,13 @@
 
 import pytest
 
-from controller.insight.simulation import SimulationSettings
+from controller.insight.simulation import SimulationSettings, simulate
 from controller.insight.whatif import DEVICE_AXIS, NODE_AXIS, BadChange, Change, compare
 from controller.scoring.policies import DevicePolicy, Policies
 from controller.views.comparison import Eviction, Move, Placement
 from hami_dra.api import names
 from tests.support.manifests import claim, cluster, documents, part, pod, template, workload
+from tests.support.quotas import guarantee
 
 BINPACK = SimulationSettings(policies=Policies(device_policy=DevicePolicy((names.BINPACK,))))
 SPREAD_NODES = SimulationSettings(policies=Policies(node_policy=names.SPREAD))
@@ -309,6 +310,34 @@ def test_preemption_for_a_pod_that_needs_none_or_that_it_does_not_help():
     equal = [claim("u", part("15Gi")), pod("urgent", "u", priority=0)]
     found = whatif(*FULL, *equal, preemptors=("default/urgent",))
     assert "preemption does not help: no node fits even without the pods of lower priority" in found.unplaced[0].message
+
+
+def test_preemption_by_guarantee():
+    """A pod of a namespace that is owed two cards, and tenants of a higher priority that have run for an hour."""
+    tenants = [raw for number in range(4) for raw in held(f"rich-{number}", "n1", f"gpu-{number}", "15Gi", priority=9)]
+    for raw in tenants:
+        if raw["kind"] == "Pod":
+            raw["status"]["startTime"] = f"2026-01-01T00:00:0{raw['metadata']['name'][-1]}Z"
+    asks = pod("asks", "u", namespace="poor", priority=0)
+    asks["metadata"]["creationTimestamp"] = "2026-01-01T01:00:00Z"
+    raws = [*cluster("n1"), *tenants, claim("u", part("15Gi"), namespace="poor"), asks]
+    owed = guarantee({"nvidia.com/gpu": 2}, namespace="poor")
+    found = whatif(*raws, owed, preemptors=("poor/asks",))
+    assert found.evicted == (Eviction(pod="default/rich-3", node="n1", preemptor="poor/asks"),)
+    assert whatif(*raws, preemptors=("poor/asks",)).evicted == ()
+    report = simulate(documents(*raws, owed), SimulationSettings(preemption=True))
+    (entry,) = report.document()["preemptions"]
+    assert (entry["pod"], entry["victims"]) == ("poor/asks", ["default/rich-3"])
+    own, theirs = entry["reclaims"]
+    assert own == {
+        "namespace": "poor",
+        "quota": "",
+        "resource": "limits.nvidia.com/gpu",
+        "unit": "devices",
+        "used": 0,
+        "hard": 2,
+    }
+    assert (theirs["namespace"], theirs["used"], theirs["hard"]) == ("default", 4, 0)
 
 
 @pytest.mark.parametrize(

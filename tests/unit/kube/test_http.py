@@ -12,8 +12,7 @@ from hami_dra.api import kinds
 from hami_dra.api.errors import ConfigError
 from hami_dra.kube import metadata_put
 from hami_dra.kube.credentials import Access, FixedIdentity, TokenFile
-from hami_dra.kube.http import HttpCluster
-from hami_dra.kube.paging import FIRST, MOST, PAGE_BYTES, PageSize
+from hami_dra.kube.http import FIRST, MOST, PAGE_BYTES, HttpCluster, PageSize
 from hami_dra.kube.protocol import (
     APPLY,
     JSON,

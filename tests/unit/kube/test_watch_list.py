@@ -11,10 +11,10 @@ from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.credentials import Access, FixedIdentity
 from hami_dra.kube.decoding import whole_lines
 from hami_dra.kube.http import HttpCluster
+from hami_dra.kube.http_watch import InitialEvents
 from hami_dra.kube.protocol import Forbidden, Gone, Invalid, NotFound, Unavailable
 from hami_dra.kube.reflector import Reflector
 from hami_dra.kube.transport import Timeouts
-from hami_dra.kube.watch_list import InitialEvents
 from tests.support.scripted_server import Answer, event, status, stream
 
 REFUSED = status(

@@ -4,7 +4,7 @@ import pytest
 
 from hami_dra.discovery.errors import Unreadable
 from hami_dra.monitor.readings import Reading
-from hami_dra.vendors.ascend import ecc, monitor
+from hami_dra.vendors.ascend import monitor
 from hami_dra.vendors.ascend.records import AscendRecord
 from tests.support.tools import FIXTURES, FakeTools
 
@@ -57,9 +57,9 @@ def test_readings_are_those_of_the_cards(tmp_path, monkeypatch):
 
 
 def test_errors_of_all_memories_of_a_chip_are_added_up():
-    assert ecc.parse_ecc(text("ecc.txt")) == {"ecc_corrected": 5, "ecc_uncorrected": 1}
+    assert monitor.parse_ecc(text("ecc.txt")) == {"ecc_corrected": 5, "ecc_uncorrected": 1}
     only_hbm = "".join(line for line in text("ecc.txt").splitlines(keepends=True) if "DDR" not in line)
-    assert ecc.parse_ecc(only_hbm) == {"ecc_corrected": 3, "ecc_uncorrected": 1}
+    assert monitor.parse_ecc(only_hbm) == {"ecc_corrected": 3, "ecc_uncorrected": 1}
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_errors_of_all_memories_of_a_chip_are_added_up():
 )
 def test_errors_that_cannot_be_read(wrong):
     with pytest.raises(Unreadable):
-        ecc.parse_ecc(wrong)
+        monitor.parse_ecc(wrong)
 
 
 def test_a_look_asks_about_a_few_chips_and_remembers_the_others(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from hami_dra.api.errors import ConfigError, InputError
 from hami_dra.api.hardware import Fault
 from hami_dra.driver.kubelet.protocol import Verdict
 from hami_dra.driver.node.damping import Counted
-from hami_dra.driver.node.health import DeviceHealths
+from hami_dra.driver.node.driver_runtime import DeviceHealths
 from hami_dra.driver.node.metrics import DriverMetrics, Metered
 from hami_dra.driver.node.plugin import offered_by_plugin
 from hami_dra.driver.node.publisher_lock import PublisherLock

@@ -11,7 +11,7 @@ from controller.webhook.server.server import WebhookSettings
 from hami_dra.api import kinds
 from hami_dra.kube.protocol import Forbidden, Unavailable
 from hami_dra.vendors.registry import LEGACY_VENDORS, QUOTA_NAMES
-from tests.support.quotas import legacy, quota, quota_object
+from tests.support.quotas import guarantee_object, legacy, quota, quota_object
 from tests.support.steered_cluster import SteeredCluster
 
 
@@ -25,6 +25,12 @@ def pod(*containers, init=()):
 
 def refusals(raw, *quotas):
     return excesses(convert_pod(raw, "default").request, quotas, LEGACY_VENDORS)
+
+
+def test_a_guarantee_refuses_nothing():
+    raw = pod(container(**{"nvidia.com/gpu": 3}))
+    assert len(refusals(raw, quota_object({"nvidia.com/gpu": 2}))) == 1
+    assert refusals(raw, guarantee_object({"nvidia.com/gpu": 2})) == ()
 
 
 def limits(**amounts):

@@ -5,7 +5,7 @@ import random
 import msgspec
 
 from controller.cluster.nodes.nodes import NodeColumns
-from controller.rules.preferences.image_index import ImageIndex
+from controller.rules.preferences.image_locality import ImageIndex
 from hami_dra.api.core import ContainerImage, Node
 
 IMAGES = [ContainerImage(names=names, size_bytes=size) for size, names in enumerate([("a",), ("b", "b:1"), ("a", "c")])]

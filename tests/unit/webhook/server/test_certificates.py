@@ -8,8 +8,8 @@ import pytest
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
+from controller.webhook.server.certificate_sources import ensure_trust
 from controller.webhook.server.certificates import BadAuthority, Material, ensure_secret, renewed, signed
-from controller.webhook.server.configuration import ensure_trust
 from hami_dra.api import kinds
 from hami_dra.kube.protocol import Conflict, NotFound, Unavailable
 from tests.support.steered_cluster import SteeredCluster

@@ -1,0 +1,68 @@
+"""A plan of moves as tables; called by `hami-dra defrag`. The conclusion comes first."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from controller.cli.tables import Line, TextLayout, TextTable, paragraph
+from controller.cli.whatif_tables import GIB, VENDORS
+from controller.views.columns import Columns, text_column
+from controller.views.comparison import PackingChange
+from controller.views.moves import BudgetUse, MovePlan, PlannedMove
+from controller.views.overview import driver_rank
+from hami_dra.api.printable import counted
+
+
+def plan(found: MovePlan, layout: TextLayout) -> list[Line]:
+    """Return the conclusion, the moves in order, and what they bring."""
+    lines = paragraph(found.conclusion, layout, colour="bold")
+    if found.is_cut:
+        lines += paragraph("Not all choices were tried: fewer moves may be enough.", layout)
+    held = (*found.held_nodes, *found.held_devices)
+    if held:
+        lines += paragraph(f"Cordon until all moves are done: {', '.join(held)}", layout)
+    stays = Counter(found.stays.values())
+    tables: tuple[tuple[Columns[Any], Sequence[Any]], ...] = (
+        (_MOVES, [*enumerate(found.moves, 1)]),
+        (_BUDGETS, found.budgets),
+        (_STAYS, sorted(stays.items(), key=lambda each: (-each[1], each[0]))),
+        (VENDORS, _packing(found)),
+    )
+    for columns, rows in tables:
+        if rows:
+            lines += [Line(""), *TextTable.of(columns, rows, wide=layout.wide).lines(layout)]
+    return lines
+
+
+def _packing(found: MovePlan) -> list[PackingChange]:
+    sides = [{each.driver: each for each in side} for side in (found.before, found.after)]
+    drivers = sorted({*sides[0], *sides[1]}, key=driver_rank)
+    return [
+        PackingChange(vendor=sides[0][each].vendor, driver=each, before=sides[0][each], after=sides[1].get(each))
+        for each in drivers
+    ]
+
+
+def _names(devices: Sequence[str]) -> list[str]:
+    return [device.rpartition("/")[2] for device in devices]
+
+
+_MOVES: Final[Columns[tuple[int, PlannedMove]]] = (
+    text_column("move", lambda row: str(row[0])),
+    text_column("pod", lambda row: row[1].pod),
+    text_column("from", lambda row: row[1].from_node),
+    text_column("devices", lambda row: ", ".join(_names(row[1].from_devices))),
+    text_column("to", lambda row: row[1].to_node),
+    text_column("devices", lambda row: ", ".join(_names(row[1].to_devices))),
+    text_column("memory, gib", lambda row: f"{row[1].memory / GIB:.0f}"),
+    text_column("devices freed", lambda row: str(row[1].frees)),
+)
+_BUDGETS: Final[Columns[BudgetUse]] = (
+    text_column("disruption budget", lambda each: each.budget),
+    text_column("allows now", lambda each: str(each.allowed)),
+    text_column("moves", lambda each: str(each.moves)),
+)
+_STAYS: Final[Columns[tuple[str, int]]] = (
+    text_column("cannot be moved", lambda row: counted(row[1], "pod")),
+    text_column("why", lambda row: row[0]),
+)

@@ -1,0 +1,125 @@
+"""The pods that may be moved, and why the others may not. Pure.
+
+A pod is moved by its eviction: the controller that owns it creates another one, which is placed like
+any new pod. So a pod moves only if it loses nothing but time by that.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from controller.assessment import assess
+from controller.decide import SchedulingRequest
+from controller.insight.simulation import SimulatedCluster, SimulationSettings
+from controller.inventory import DeviceId, used_of
+from controller.preemption import Preemption, why_it_stays
+from hami_dra.api.core import Pod, PodStatus
+from hami_dra.api.podclaims import ClaimRef, claim_keys
+from hami_dra.api.resource import ResourceClaim, ResourceClaimStatus
+
+
+class Movable(Struct, frozen=True, eq=False):
+    """A pod that holds devices and may be moved."""
+
+    pod: Pod
+    request: SchedulingRequest
+    """Of the pod that replaces it, which has no node and no devices yet."""
+    claims: tuple[str, ...]
+    """UIDs of the claims that are free without the pod."""
+    devices: frozenset[DeviceId]
+    memory: int
+    """Bytes that it holds of them."""
+
+    @property
+    def uid(self) -> str:
+        return self.pod.metadata.uid
+
+
+class Movables(Struct, frozen=True):
+    pods: list[Movable] = field(default_factory=list)
+    """In order of their keys."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Key of each other pod that holds devices → why it stays."""
+
+
+def movables_of(
+    view: SimulatedCluster, settings: SimulationSettings, local_volumes: Mapping[str, str], preemption: Preemption
+) -> Movables:
+    """Return the running pods with devices. `local_volumes`: by key of a pod with one, why it stays."""
+    found, unallocated = Movables(), _Unallocated(view)
+    for pod in sorted(view.pods.values(), key=lambda each: each.key):
+        usage = view.inventory.usage
+        claims = view.tenants.freed_by((pod,))
+        holdings = [holding for uid in claims for holding in usage.counted(uid)]
+        if not holdings and not any(_is_allocated(view.claims.get(key)) for key in claim_keys(pod)):
+            continue
+        waiting = as_waiting(pod)
+        why = _why_it_stays(pod, view, claims, preemption) or local_volumes.get(pod.key, "")
+        request = "" if why else assess(waiting, unallocated, settings.assessment)
+        if isinstance(request, SchedulingRequest):
+            devices = frozenset(holding.device for holding in holdings)
+            memory = sum(
+                used_of(device, 1, holding.consumed or {}, exclusive=holding.consumed is None)[2]
+                for holding in holdings
+                if (device := _published(view, holding.device)) is not None
+            )
+            found.pods.append(Movable(pod, request, claims, devices, memory))
+        else:
+            found.refused[pod.key] = why or getattr(request, "why", "")
+    return found
+
+
+def as_waiting(pod: Pod) -> Pod:
+    """Return the pod that replaces it: as it is, without a node and a state."""
+    status = PodStatus(
+        resource_claim_statuses=pod.status.resource_claim_statuses,
+        extended_resource_claim_status=pod.status.extended_resource_claim_status,
+    )
+    return replace(pod, spec=replace(pod.spec, node_name=""), status=status)
+
+
+def _why_it_stays(pod: Pod, view: SimulatedCluster, freed: Iterable[str], preemption: Preemption) -> str:
+    """Return why the pod cannot be moved, or empty."""
+    if not any(owner.controller for owner in pod.metadata.owner_references):
+        return "no controller would create it again"
+    if why := why_it_stays(pod, preemption.budgets, preemption.rules.now):
+        return why
+    if preemption.budgets.exceeded_by((pod,)):
+        names = ", ".join(budget.metadata.name for budget in preemption.budgets.of(pod))
+        return f"PodDisruptionBudget {names} allows no eviction"
+    if pod.status.extended_resource_claim_status is not None:
+        return "kube-scheduler gave it its devices"
+    if (gang := view.gangs.of(pod)) is not None:
+        return f"it is a member of {gang}"
+    for key in claim_keys(pod):
+        claim = view.claims.get(key)
+        if claim is not None and _is_allocated(claim) and claim.metadata.uid not in freed:
+            return f"other pods use its ResourceClaim {key}"
+    return ""
+
+
+def _is_allocated(claim: ResourceClaim | None) -> bool:
+    return claim is not None and claim.status.allocation is not None
+
+
+def _published(view: SimulatedCluster, device: DeviceId) -> Any:
+    row = view.inventory.devices.row_of(device)
+    return view.inventory.devices.devices[row] if row >= 0 else None
+
+
+class _Unallocated:
+    """A cluster none of whose claims is allocated, to assess the pod that replaces one that runs."""
+
+    def __init__(self, view: SimulatedCluster) -> None:
+        self._view = view
+        self.inventory = view.inventory
+        self.classes = view.classes
+        self.template = view.template
+        self.ownership_of = view.ownership_of
+        self.converted_from = view.converted_from
+
+    def claim(self, pod: Pod, ref: ClaimRef, /) -> ResourceClaim | None:
+        claim = self._view.claim(pod, ref)
+        return replace(claim, status=ResourceClaimStatus()) if claim is not None else None

@@ -1,0 +1,109 @@
+"""The places where a unit that waits fits once some pods have moved. Pure.
+
+In difference to preemption, a pod of any priority may have to go, and goes only where it has a place.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+
+from controller.decide import AllowedNodes
+from controller.gangs import Unit, UnitDecision
+from controller.insight.defrag.movable import Movable
+from controller.insight.defrag.search import MoveTarget
+from controller.preemption import NOT_ENOUGH, Preemption, Search, doubled
+from hami_dra.api.core import Pod
+
+_REGIONS: Final = 16
+"""Nodes, or parts of topology domains, that are tried for a first plan."""
+
+
+class Places(Search):
+    def __init__(self, preemption: Preemption, unit: Unit, movables: Sequence[Movable]) -> None:
+        super().__init__(preemption, unit)
+        self._movables = {each.uid: each for each in movables}
+
+    def fits(self) -> bool:
+        """Return whether the unit fits as the inventory is now."""
+        self._within = None
+        return self.decide() is not None
+
+    def first(self) -> Iterator[MoveTarget]:
+        """Yield places that need few moves: of all pods of a region, those without whom the unit fits
+        are given back, the largest first.
+        """
+        for nodes, rows in self._regions():
+            pods = self._on(rows)
+            if self._without(nodes, pods) is None:
+                continue
+            kept = [*pods]
+            for each in sorted(pods, key=lambda each: -each.memory):
+                fewer = [other for other in kept if other is not each]
+                if self._without(nodes, fewer) is not None:
+                    kept = fewer
+            yield from self._targets(nodes, kept)
+
+    def all(self, fewer: int) -> Iterator[MoveTarget]:
+        """Yield all places that fewer pods than this must leave, the fewest pods first. Of a gang those on
+        single nodes.
+        """
+        size = self._inventory.nodes.size
+        rows = self._rows()
+        on_node = {row: self._on([row]) for row in rows}
+        for number in range(1, fewer):
+            for row in rows:
+                lacking = self._room.devices[row] if self._unit.key is None else 0
+                chosen = [
+                    each
+                    for each in combinations(on_node[row], number)
+                    if sum(len(movable.devices) for movable in each) >= lacking
+                ]
+                nodes = AllowedNodes.of_rows([row], size)
+                for pods in sorted(chosen, key=lambda each: sum(movable.memory for movable in each)):
+                    yield from self._targets(nodes, pods)
+
+    def _may_go(self, pod: Pod) -> bool:
+        return pod.metadata.uid in self._movables
+
+    def _rows(self) -> list[int]:
+        """Return the nodes where moves may make room, those that lack the fewest devices first."""
+        rows = np.flatnonzero(self._room.highest < NOT_ENOUGH)
+        order: list[int] = rows[np.lexsort((self._inventory.nodes.rank[rows], self._room.devices[rows]))].tolist()
+        return [row for row in order if self._on([row])]
+
+    def _regions(self) -> Iterator[tuple[AllowedNodes, Sequence[int]]]:
+        """Yield the nodes that the unit may use, and those of them from which all pods go."""
+        rows = self._rows()
+        if self._unit.key is None:
+            for row in rows[:_REGIONS]:
+                yield AllowedNodes.of_rows([row], self._inventory.nodes.size), [row]
+            return
+        for mask in self._masks(rows)[:_REGIONS]:
+            inside = [row for row in rows if mask[row]]
+            for many in doubled(len(inside)):
+                yield AllowedNodes(mask), inside[:many]
+
+    def _on(self, rows: Collection[int]) -> list[Movable]:
+        names = self._inventory.nodes.names
+        pods = [pod for row in rows for pod in self._tenants.on(names[row])]
+        return [self._movables[pod.metadata.uid] for pod in pods if self._may_go(pod)]
+
+    def _without(self, nodes: AllowedNodes, pods: Sequence[Movable]) -> UnitDecision | None:
+        self._within = nodes
+        with self._inventory.trial() as trial:
+            trial.remove_all([each.uid for each in pods], {uid for each in pods for uid in each.claims})
+            return self.decide()
+
+    def _targets(self, nodes: AllowedNodes, pods: Sequence[Movable]) -> Iterator[MoveTarget]:
+        """Yield how the pods can leave room for the unit: its nodes are held, or only its devices."""
+        answer = self._without(nodes, pods)
+        if answer is not None:
+            placed = [decision for _, decision in answer.placed]
+            rows = {self._inventory.nodes.index_of(decision.node) for decision in placed}
+            devices = frozenset(
+                holding.device for each in placed for holdings in each.holdings.values() for holding in holdings
+            )
+            yield MoveTarget(self._inventory, tuple(pods), nodes=rows)
+            yield MoveTarget(self._inventory, tuple(pods), devices=devices)

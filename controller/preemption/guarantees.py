@@ -1,0 +1,130 @@
+"""What namespaces are owed by their ResourceQuotas (`hami.io/quota: guarantee`), in the plan for one unit. Pure.
+
+| plan | must leave every other namespace its guarantee | may evict pods of the same or a higher priority |
+|---|---|---|
+| by priority | yes | no |
+| by reclaim | yes | of other namespaces, if the own one has no more than its guarantee with the unit |
+
+So a plan by reclaim brings one namespace closer to its guarantee and takes none away from its own: sum
+over namespaces of min(use, guarantee) grows, and none ever undoes another. By resource of the quotas
+(`nvidia.com/gpumem`), in grains. A guarantee of 4, of which 5 are used and 2 terminate, spares none.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+
+from controller.decide.answers import Decision
+from controller.decide.scheduling_request import SchedulingRequest
+from controller.inventory.inventory import Inventory
+from controller.inventory.quota_headroom import QuotaLine
+from controller.inventory.quota_limits import Limit
+from controller.inventory.quotas import Charge
+from controller.preemption.tenants import Block, Tenants
+from hami_dra.api.core import Pod
+from hami_dra.vendors.quotas import PREFIX
+from hami_dra.vendors.registry import QUOTA_NAMES
+
+Placed = Sequence[tuple[SchedulingRequest, Decision]]
+
+
+class Guarantees:
+    """`taken`: namespace → use, with the places that are held for its units; None: as the inventory says now.
+    `promised`: UIDs of the claims of places that are held: other namespaces cannot count on them yet.
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        tenants: Tenants,
+        namespace: str,
+        *,
+        taken: Mapping[str, Charge] | None,
+        promised: Collection[str],
+    ) -> None:
+        self._inventory = inventory
+        self._tenants = tenants
+        self._namespace = namespace
+        self._promised = promised
+        self._owed = inventory.quotas.owed.get(namespace, {})
+        if taken is None and self._owed:
+            taken = {namespace: dict(inventory.quotas.used(namespace))}
+        self._taken: Charge = (taken or {}).get(namespace, {})
+        self._charges: dict[str, Charge] = {}
+        """By UID of the claim, as they are read."""
+
+    @cached_property
+    def _spare(self) -> Mapping[str, Charge]:
+        """Namespace → what it has beyond its guarantee. First read where other plans' victims are gone."""
+        quotas = self._inventory.quotas
+        if not quotas.owed:
+            return {}
+        with self._inventory.trial() as trial:
+            # also what terminates and is not waited for any more
+            trial.remove_all((), {*self._promised, *self._tenants.freed_by(self._tenants.releasing(-math.inf))})
+            return {
+                other: {resource: max(quotas.used(other).get(resource, 0) - most, 0) for resource, most in owed.items()}
+                for other, owed in quotas.owed.items()
+                if other != self._namespace
+            }
+
+    @property
+    def lacks(self) -> bool:
+        """Whether the own namespace has less than it is owed."""
+        return any(self._taken.get(resource, 0) < amount for resource, amount in self._owed.items())
+
+    def most(self, blocks: Iterable[Block]) -> list[Block]:
+        """Return as many of the blocks, in this order, as leave every other namespace its guarantee."""
+        spare = {namespace: dict(amounts) for namespace, amounts in self._spare.items()}
+        counted: set[str] = set()
+        kept = []
+        for block in blocks:
+            left = spare.get(block.pods[0].metadata.namespace, {})
+            charge = self._charge(set(block.claims) - counted) if left else {}
+            if all(amount <= left.get(resource, amount) for resource, amount in charge.items()):
+                left.update(
+                    {resource: left[resource] - amount for resource, amount in charge.items() if resource in left}
+                )
+                counted.update(block.claims)
+                kept.append(block)
+        return kept
+
+    def gives(self, block: Block) -> bool:
+        """Return whether the block has anything of what the own namespace is owed."""
+        return not self._owed.keys().isdisjoint(self._charge(block.claims))
+
+    def covers(self, placed: Placed) -> bool:
+        """Return whether what the unit takes there is owed to it, and something is."""
+        asked = self._asked(placed)
+        return bool(asked) and all(
+            self._taken.get(resource, 0) + amount <= self._owed[resource] for resource, amount in asked.items()
+        )
+
+    def lines(self, placed: Placed, victims: Iterable[Pod]) -> tuple[QuotaLine, ...]:
+        """Return what the own namespace has of what the unit takes, and what those of the victims have."""
+        others = dict.fromkeys(pod.metadata.namespace for pod in victims if pod.metadata.namespace != self._namespace)
+        quotas = self._inventory.quotas
+        return tuple(
+            QuotaLine.of(
+                namespace,
+                Limit("", QUOTA_NAMES[PREFIX + resource], quotas.owed.get(namespace, {}).get(resource, 0)),
+                used.get(resource, 0),
+            )
+            for namespace, used in ((self._namespace, self._taken), *((each, quotas.used(each)) for each in others))
+            for resource in self._asked(placed)
+        )
+
+    def _asked(self, placed: Placed) -> Charge:
+        """Return what the unit takes of what its namespace is owed."""
+        holdings = [each for _, decision in placed for held in decision.holdings.values() for each in held]
+        charge = self._inventory.quotas.charge(holdings)
+        return {resource: amount for resource, amount in charge.items() if resource in self._owed}
+
+    def _charge(self, claims: Iterable[str]) -> Charge:
+        total = Counter[str]()
+        for uid in claims:
+            if uid not in self._charges:
+                self._charges[uid] = self._inventory.quotas.charge(self._inventory.usage.counted(uid))
+            total.update(self._charges[uid])
+        return total
