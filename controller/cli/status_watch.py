@@ -14,6 +14,7 @@ from controller.cli.output_options import Output, Printing
 from controller.cli.rights import with_grant
 from controller.cli.status_view import Selection, StatusView
 from controller.cli.tables import Line, TextLayout, note
+from hami_dra.api.printable import escaped
 
 if TYPE_CHECKING:
     from controller.reconcile.runtime import Informers
@@ -121,7 +122,9 @@ async def _screen(
             room = console.size.height
             if len(lines) > room:
                 lines[room - 1 :] = [Line(f"... {len(lines) - room + 1} lines more: --by node, or --node, shows less")]
-            text = Text("\n", no_wrap=True, overflow="ellipsis").join(Text(line.text, line.colour) for line in lines)
+            text = Text("\n", no_wrap=True, overflow="ellipsis").join(
+                Text(escaped(line.text), line.colour) for line in lines
+            )
             live.update(text, refresh=True)
             await _news(changed)
 
@@ -129,7 +132,7 @@ async def _screen(
 def _json(view: StatusView) -> str:
     import msgspec
 
-    return msgspec.json.encode(view.document()).decode()
+    return escaped(msgspec.json.encode(view.document()).decode())
 
 
 async def _news(changed: asyncio.Event) -> None:

@@ -14,10 +14,12 @@ from controller.cli.connection import Connection
 from controller.cli.errors import CommandError
 from controller.cli.label_options import label_matcher
 from controller.cli.state import ask_cluster
+from controller.cli.tables import note
 from hami_dra.api.similar_names import similar
 
 if TYPE_CHECKING:
     from hami_dra.api.core import Node
+    from hami_dra.api.kinds import Kind
     from hami_dra.api.resource import ResourceClaim, ResourceSlice
     from hami_dra.kube.http import HttpCluster
 
@@ -59,36 +61,36 @@ def of_machine(machine: str, node: str | None, publish_as: str) -> Published:
 
 
 def of_files(paths: Sequence[Path], wanted: Wanted) -> Published:
-    from hami_dra.api.core import Node
-    from hami_dra.api.resource import ResourceClaim, ResourceSlice
+    from hami_dra.api.kinds import NODE, RESOURCE_CLAIM, RESOURCE_SLICE
     from hami_dra.kube.documents import read_documents
 
-    slices: list[ResourceSlice] = []
-    claims: list[ResourceClaim] = []
-    nodes: list[Node] = []
-    lists: dict[str, tuple[type[Any], list[Any]]] = {
-        "ResourceSlice": (ResourceSlice, slices),
-        "ResourceClaim": (ResourceClaim, claims),
-        "Node": (Node, nodes),
+    found: dict[str, tuple[Kind[Any], list[Any]]] = {
+        kind.name: (kind, []) for kind in (RESOURCE_SLICE, RESOURCE_CLAIM, NODE)
     }
     for document in read_documents(paths):
-        if (kind := document.raw.get("kind")) in lists:
-            struct, found = lists[kind]
-            found.append(_read(str(document), document.raw, struct))
+        if (name := document.raw.get("kind")) in found:
+            kind, objects = found[name]
+            objects.append(_read(str(document), document.raw, kind))
+    slices, claims, nodes = (objects for _, objects in found.values())
     return Published(slices, claims, ", ".join(map(str, paths)), wanted.names(nodes))
 
 
-def _read(source: str, raw: dict[str, Any], struct: type[Any]) -> Any:
+def _read(source: str, raw: dict[str, Any], kind: "Kind[Any]") -> Any:
+    """Return the object as the cluster's would be read. Raises CommandError."""
     import msgspec
 
-    from hami_dra.api.resource import ResourceSlice
+    from hami_dra.api.kinds import RESOURCE_SLICE
     from hami_dra.driver.limits import unreadable
+    from hami_dra.kube.decoding import read_object
 
     try:
-        return msgspec.convert(raw, struct)
+        found, problem = read_object(kind, msgspec.json.encode(raw))
     except msgspec.ValidationError as error:
-        problem = unreadable(raw) if struct is ResourceSlice else error
-        raise CommandError(f"{source}: {problem}") from error
+        said = unreadable(raw) if kind is RESOURCE_SLICE else error
+        raise CommandError(f"{source}: {said}") from error
+    if problem:
+        note(f"{source}: {problem}")
+    return found
 
 
 def of_cluster(wanted: Wanted, connection: Connection) -> Published:

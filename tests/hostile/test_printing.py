@@ -4,21 +4,30 @@ The mistakes of tests/fixtures/mistakes, on the cluster of tests/golden/simulate
 what commands print, what events say and what is logged contains no character that is not printable.
 """
 
+import asyncio
 import copy
 import io
 import json
 import logging
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import yaml
 
+from controller.cli import status_watch
+from controller.cli.seen import seen
+from controller.cli.status_view import Selection
+from controller.cli.tables import TextLayout
 from controller.decide import decide
+from controller.insight.manifests import BadManifest
 from controller.reconcile.runtime.messages import warning
 from hami_dra.api import kinds
 from hami_dra.api.printable import escaped, event_note
+from hami_dra.kube.documents import read_documents
 from hami_dra.logs import LogFormat, configure
+from tests.support import manifests
 from tests.support.commands import Typed
 from tests.support.examples import examples
 from tests.support.harness import claim, play, pod
@@ -29,8 +38,10 @@ HOSTILE = (
 )
 COMMANDS = (
     ["status"], ["status", "-o", "wide"], ["status", "-o", "json"], ["status", "-o", "yaml"], ["status", "--pending"], ["status", "--quota"],
-    ["simulate"], ["simulate", "-o", "json"], ["whatif", "--node-policy", "spread"], ["doctor"], ["topology"], ["convert"], ["explain"],
+    ["simulate"], ["simulate", "-o", "json"], ["whatif", "--node-policy", "spread"], ["doctor"], ["topology"], ["convert"], ["explain"], ["slices"],
 )  # fmt: skip
+READ = {"status", "simulate", "topology"}
+"""Commands that show what they can read."""
 ROUNDS = examples(2)
 
 
@@ -42,26 +53,46 @@ def documents():
     return [each for path in paths for each in yaml.safe_load_all(path.read_text()) if each]
 
 
-def spoilt(value, dice, field=""):
-    """The same value with hostile text behind some of its strings."""
+FREE_KEYS = {"labels", "annotations", "parameters", "matchLabels", "nodeSelector", "attributes"}
+"""Fields whose keys are texts."""
+AMOUNTS = {"capacity", "consumedCapacity", "requests", "limits", "hard", "allocatable", "counters"}
+"""Fields of which no command reads anything if a value is no amount."""
+
+
+def spoilt(value, dice, readable, field=""):
+    """The same value with hostile text behind some of its strings; `readable`: where any text may be."""
     if isinstance(value, dict):
+        rate = 0 if readable and field not in FREE_KEYS else 0.01
         return {
-            f"{key}{HOSTILE}" if dice.random() < 0.01 else key: spoilt(each, dice, key) for key, each in value.items()
+            f"{key}{HOSTILE}" if dice.random() < rate else key: each
+            if readable and key in AMOUNTS and isinstance(each, dict)
+            else spoilt(each, dice, readable, key)
+            for key, each in value.items()
         }
     if isinstance(value, list):
-        return [spoilt(each, dice, field) for each in value]
+        return [spoilt(each, dice, readable, field) for each in value]
     if isinstance(value, str) and field not in ("kind", "apiVersion") and dice.random() < 0.06:
         return value + HOSTILE
     return value
 
 
-@pytest.fixture(params=range(ROUNDS))
+def is_read(item):
+    try:
+        seen(manifests.documents(item))
+    except BadManifest:
+        return False
+    return True
+
+
+@pytest.fixture(params=range(2 * ROUNDS), ids=lambda number: f"{number}-{'any' if number % 2 else 'readable'}")
 def snapshot(request, tmp_path):
-    dice = random.Random(request.param)
-    items = [spoilt(copy.deepcopy(each), dice) for each in documents()]
+    dice, readable = random.Random(request.param), not request.param % 2
+    items = [spoilt(copy.deepcopy(each), dice, readable) for each in documents()]
+    if readable:
+        items = list(filter(is_read, items))
     path = tmp_path / "all.json"
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-    return path, items
+    return path, items, readable
 
 
 def unprintable(text):
@@ -69,15 +100,42 @@ def unprintable(text):
 
 
 def test_what_commands_print_of_hostile_objects(snapshot, capsys):
-    path, items = snapshot
+    path, items, readable = snapshot
     hami_dra = Typed(capsys)
     for command in COMMANDS:
-        words = [*command, "-f", path]
+        words = [*command, "--check" if command == ["slices"] else "-f", path]
         if command == ["explain"]:
             words = [*words, next(each["metadata"]["name"] for each in items if each.get("kind") == "Pod")]
         result = hami_dra(*words)
+        assert not readable or command[0] not in READ or result.code == 0, result.stderr
         assert not unprintable(result.stdout + result.stderr), command
         assert "\n2026-01-01T" not in result.stdout + result.stderr, command
+
+
+@pytest.mark.parametrize("snapshot", range(0, 2 * ROUNDS, 2), indirect=True)
+@pytest.mark.parametrize("layout", [None, TextLayout(wide=True)], ids=["json", "screen"])
+def test_what_a_watch_shows_of_hostile_objects(snapshot, layout, capsys, monkeypatch):
+    path, _, _ = snapshot
+    state = seen(read_documents([path]))
+    view = Selection().of(
+        state.inventory, state.of(kinds.RESOURCE_CLAIM), state.of(kinds.POD), state.of(kinds.NODE), state.gang_of()
+    )
+    shown = []
+    monkeypatch.setattr("rich.live.Live.update", lambda _, text, refresh: shown.append(text.plain))
+
+    async def watched():
+        about = (lambda: view), asyncio.Event(), lambda: [HOSTILE]
+        show = status_watch._lines(*about) if layout is None else status_watch._screen(about[0], layout, *about[1:])
+        with suppress(TimeoutError):
+            await asyncio.wait_for(show, 0.1)
+
+    asyncio.run(watched())
+    captured = capsys.readouterr()
+    texts = [*shown, captured.err, captured.out if layout is None else ""]
+    assert any("gpu-" in text for text in texts)
+    for text in texts:
+        assert not unprintable(text)
+        assert "\n2026-01-01T" not in text
 
 
 @pytest.mark.parametrize("form", LogFormat)

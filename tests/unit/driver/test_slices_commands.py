@@ -454,6 +454,18 @@ def test_files_may_say_what_is_allocated(tmp_path):
     assert "shared by 1" in text
 
 
+@pytest.mark.parametrize("parameters", [{"a": {"b": [1, None]}}, {}, {"priority": 0}])
+def test_a_claim_with_parameters_is_read_as_by_other_commands(tmp_path, parameters):
+    """`Expected raw, got object`, of each snapshot with such a claim."""
+    body = held("g5-12xlarge", "gpu-1")
+    config = [{"source": "FromClaim", "opaque": {"driver": "nvidia.hami.io", "parameters": parameters}}]
+    body["spec"]["devices"]["config"] = [{"opaque": config[0]["opaque"]}]
+    body["status"]["allocation"]["devices"]["config"] = config
+    path = tmp_path / "held.yaml"
+    path.write_text(yaml.safe_dump(body))
+    assert "shared by 1" in run("topology", "-f", ROOT / "resourceslices/g5.12xlarge.yaml", "-f", path)
+
+
 def test_a_card_with_a_fault_says_so(tmp_path):
     found = machine("g5.12xlarge", "n1")
     sick = replace(found.cards[1], faults=(Fault(code="xid-79", message="fell off the bus"),))
