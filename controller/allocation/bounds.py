@@ -19,13 +19,6 @@ from controller.inventory.model import Amount, Device, DeviceId, Usage
 _PLENTY = 1 << 20
 
 
-def is_infeasible(
-    problem: AllocationInput, candidates: Candidates, constraints: Sequence[Sequence[Constraint]], usage: Usage
-) -> bool:
-    """Return whether some count proves that there is no solution."""
-    return any(counts(problem, candidates, constraints, usage))
-
-
 def counts(
     problem: AllocationInput, candidates: Candidates, constraints: Sequence[Sequence[Constraint]], usage: Usage
 ) -> Iterator[bool]:

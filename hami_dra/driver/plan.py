@@ -53,10 +53,6 @@ class Plan(Struct, frozen=True):
     creates: tuple[tuple[int, Json], ...]
     """Index and body."""
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self.deletes or self.updates or self.creates)
-
 
 def plan(pool: Pool, existing: Sequence[ResourceSlice], accepted: Mapping[int, Accepted] | None = None) -> Plan:
     """Plan the writes. `existing`: all slices with this driver and pool name; `accepted`: by index in the pool."""

@@ -17,6 +17,7 @@ from controller.views.explanation import from_json, to_json
 from hami_dra.api import names
 from hami_dra.api.resource import DeviceTaint
 from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of
+from tests.support.assumed import assume
 
 OPTIONS = Options(managed=frozenset({DRIVER}))
 
@@ -50,7 +51,7 @@ def place(inventory, wanted):
     answer = decide(inventory, wanted, OPTIONS)
     assert isinstance(answer, Decision), answer
     for entry in answer.allocations:
-        inventory.assume(entry.claim.metadata.uid, entry.allocation)
+        assume(inventory, entry.claim.metadata.uid, entry.allocation)
     inventory.assume_pod(wanted.pod, answer.node)
     return answer
 
