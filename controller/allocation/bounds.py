@@ -142,8 +142,7 @@ def _too_little_in_all(needs: Sequence[_Needed], usage: Usage) -> bool:
     """Whether all requests together take more of some capacity than their devices have left,
     however they are spread.
 
-    Three shares of 10 GiB and two of 4 GiB do not fit on two cards with 18 GiB left each:
-    38 > 36.
+    Three shares of 10 GiB and two of 4 GiB do not fit on two cards with 18 GiB left each: 38 > 36.
     """
     requested: defaultdict[str, Amount] = defaultdict(int)
     left: dict[DeviceId, dict[str, Amount]] = {}

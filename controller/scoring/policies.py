@@ -32,10 +32,7 @@ def _no_entries() -> Mapping[str, Any]:
 
 
 class InvalidPolicy(InputError):
-    """An annotation has a value that is not one of the choices.
-
-    The pod is not placed until it is fixed.
-    """
+    """An annotation has a value that is not one of the choices. The pod is not placed until it is fixed."""
 
 
 class Weights(Struct, frozen=True):

@@ -76,10 +76,7 @@ _OF_CLASS: Final = ("final", "minimum")
 
 
 class NotForClaims(ValueError):
-    """A claim sets a field reserved to its DeviceClass.
-
-    The message names the field, both values and the fix.
-    """
+    """A claim sets a field reserved to its DeviceClass. The message names the field, both values and the fix."""
 
 
 def merge(of_class: Iterable[DeviceConfig], of_claim: Iterable[DeviceConfig], class_name: str) -> DeviceConfig:

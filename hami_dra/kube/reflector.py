@@ -178,10 +178,7 @@ class Reflector(Generic[T]):
                 await self._source.close()
 
     async def relist(self) -> None:
-        """List again by a quorum read, while the watch continues.
-
-        Raises ClusterError; the store is then unchanged.
-        """
+        """List again by a quorum read, while the watch continues. Raises ClusterError; the store is then unchanged."""
         await self._list(self._source.list, watching=True)
 
     def observe(self, new: T) -> None:
