@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from controller.allocation.errors import AllocatorError
 from controller.allocation.parameters import device_configs
-from controller.scoring.packing import Packing
 from controller.scoring.policies import (
     NO_ENTRIES,
     UNSAID,
     DevicePolicy,
     InvalidPolicy,
+    Packing,
     Policies,
     Stated,
     parse_device_policy,

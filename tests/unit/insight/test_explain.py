@@ -10,8 +10,7 @@ from controller.insight.explain.explain import explain
 from controller.insight.explain.render import explanation_of
 from controller.insight.explain.snapshot import take
 from controller.inventory.inventory import Inventory
-from controller.scoring.packing import Packing
-from controller.scoring.policies import DevicePolicy, Policies, Weights
+from controller.scoring.policies import DevicePolicy, Packing, Policies, Weights
 from controller.scoring.policy_resolution import resolve_policies
 from controller.views.explanation import from_json, to_json
 from hami_dra.api import names
