@@ -6,22 +6,16 @@ off.
 from collections.abc import Callable, Hashable
 from typing import Final
 
-from controller.cluster.nodes.nodes import (
-    NOT_READY_TAINT,
-    UNREACHABLE_TAINT,
-    UNSCHEDULABLE_TAINT,
-    effective_taints,
-    own_taints,
-)
+from controller.cluster.nodes import nodes
 from controller.reasons import catalogue
 from controller.reasons.catalogue import NUMBERS, PLUGINS, english
 from hami_dra.api.core import Node, Taint, Toleration
 from hami_dra.api.selectors import tolerates
 
 _CODE_OF_TAINT: Final = {
-    UNSCHEDULABLE_TAINT.key: catalogue.NODE_UNSCHEDULABLE,
-    NOT_READY_TAINT.key: catalogue.NODE_NOT_READY,
-    UNREACHABLE_TAINT.key: catalogue.NODE_NOT_READY,
+    nodes.UNSCHEDULABLE_TAINT.key: catalogue.NODE_UNSCHEDULABLE,
+    nodes.NOT_READY_TAINT.key: catalogue.NODE_NOT_READY,
+    nodes.UNREACHABLE_TAINT.key: catalogue.NODE_NOT_READY,
 }
 _FEW: Final = 16
 """Tolerations that are read for each node."""
@@ -39,7 +33,7 @@ def state_of_taint(taint: Taint, node: Node) -> str:
     """Return the reason code of the state that the taint stands for: cordoned, or not ready. Empty
     for any other taint.
     """
-    if taint.key == UNSCHEDULABLE_TAINT.key and not node.spec.unschedulable:
+    if taint.key == nodes.UNSCHEDULABLE_TAINT.key and not node.spec.unschedulable:
         return ""  # the taint stays a moment longer than the cordon
     return _CODE_OF_TAINT.get(taint.key, "")
 
@@ -55,7 +49,7 @@ def by_taints(tolerations: Tolerations, judge: Callable[[Node], int]) -> Callabl
     known: dict[Hashable, int] = {}
 
     def judged(node: Node) -> int:
-        key = node.spec.unschedulable, node.spec.taints, effective_taints(node)
+        key = node.spec.unschedulable, node.spec.taints, nodes.effective_taints(node)
         found = known.get(key)
         if found is None:
             if len(known) >= _KEPT:
@@ -68,7 +62,7 @@ def by_taints(tolerations: Tolerations, judge: Callable[[Node], int]) -> Callabl
 
 def tolerates_own_taints(tolerations: Tolerations, node: Node) -> bool:
     """Return whether all taints of the node's spec are tolerated (nodeTaintsPolicy Honor)."""
-    return _first_untolerated(tolerations, own_taints(node)) is None
+    return _first_untolerated(tolerations, nodes.own_taints(node)) is None
 
 
 def taint_sentence(tolerations: Tolerations, node: Node) -> str:
@@ -84,12 +78,12 @@ def taint_sentence(tolerations: Tolerations, node: Node) -> str:
 
 def untolerated_taint(tolerations: Tolerations, node: Node) -> Taint | None:
     """Return the first taint of the node, cordon and conditions included, that is not tolerated."""
-    return _first_untolerated(tolerations, effective_taints(node))
+    return _first_untolerated(tolerations, nodes.effective_taints(node))
 
 
 def untolerated_taints(tolerations: Tolerations, node: Node) -> list[Taint]:
     """Return all taints of the node, cordon and conditions included, that are not tolerated."""
-    return [each for each in effective_taints(node) if _first_untolerated(tolerations, (each,))]
+    return [each for each in nodes.effective_taints(node) if _first_untolerated(tolerations, (each,))]
 
 
 def _first_untolerated(tolerations: Tolerations, taints: tuple[Taint, ...]) -> Taint | None:
