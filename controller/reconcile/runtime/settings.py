@@ -11,7 +11,14 @@ from msgspec import Struct, field
 from controller.decide import Options
 from controller.gangs import Source
 from controller.scoring import Policies
-from controller.settings import controller
+from controller.settings.controller import (
+    BindingSettings,
+    FenceSettings,
+    LeadershipSettings,
+    ObservabilitySettings,
+    QueueingSettings,
+    RepairSettings,
+)
 from controller.settings.placing import DEFAULT_SCHEDULER, ControllerPreemption
 from hami_dra.api.errors import ConfigError
 from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
@@ -82,12 +89,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     drivers: DriverSettings
     scheduling: SchedulingSettings = SchedulingSettings()
     preemption: ControllerPreemption = ControllerPreemption()
-    queueing: controller.QueueingSettings = controller.QueueingSettings()
-    binding: controller.BindingSettings = controller.BindingSettings()
-    fence: controller.FenceSettings = controller.FenceSettings()
-    repair: controller.RepairSettings = controller.RepairSettings()
-    observability: controller.ObservabilitySettings = controller.ObservabilitySettings()
-    leadership: controller.LeadershipSettings = controller.LeadershipSettings()
+    queueing: QueueingSettings = QueueingSettings()
+    binding: BindingSettings = BindingSettings()
+    fence: FenceSettings = FenceSettings()
+    repair: RepairSettings = RepairSettings()
+    observability: ObservabilitySettings = ObservabilitySettings()
+    leadership: LeadershipSettings = LeadershipSettings()
 
     def __post_init__(self) -> None:
         """Raises ConfigError."""
