@@ -1,6 +1,4 @@
-"""Devices that may be allocated: the semantics of DRA for one node. `controller.scoring`
-chooses among them.
-"""
+"""Devices that may be allocated: the semantics of DRA for one node. `controller.scoring` chooses among them."""
 
 from controller.allocation.attempt import FIRST_ATTEMPT, Attempt, AttemptSpent
 from controller.allocation.chooser import FirstFit

@@ -19,13 +19,6 @@ from controller.inventory.model import Amount, Device, DeviceId, Usage
 _PLENTY = 1 << 20
 
 
-def is_infeasible(
-    problem: AllocationInput, candidates: Candidates, constraints: Sequence[Sequence[Constraint]], usage: Usage
-) -> bool:
-    """Return whether some count proves that there is no solution."""
-    return any(counts(problem, candidates, constraints, usage))
-
-
 def counts(
     problem: AllocationInput, candidates: Candidates, constraints: Sequence[Sequence[Constraint]], usage: Usage
 ) -> Iterator[bool]:
@@ -149,8 +142,7 @@ def _too_little_in_all(needs: Sequence[_Needed], usage: Usage) -> bool:
     """Whether all requests together take more of some capacity than their devices have left,
     however they are spread.
 
-    Three shares of 10 GiB and two of 4 GiB do not fit on two cards with 18 GiB left each:
-    38 > 36.
+    Three shares of 10 GiB and two of 4 GiB do not fit on two cards with 18 GiB left each: 38 > 36.
     """
     requested: defaultdict[str, Amount] = defaultdict(int)
     left: dict[DeviceId, dict[str, Amount]] = {}

@@ -10,16 +10,10 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
+from controller.allocation import parameters
 from controller.allocation.derived_attributes import DerivedAttribute
 from controller.allocation.errors import AllocatorError
 from controller.allocation.features import FeatureGates
-from controller.allocation.parameters import (
-    check_minimums,
-    device_configs,
-    minimums_of,
-    require_readable,
-    require_readable_class,
-)
 from controller.allocation.resolved import (
     AllocationInput,
     ClaimRequests,
@@ -93,7 +87,7 @@ class _Resolver:
         self._shapes: dict[Shape, tuple[Shape, int, ConsumptionCache]] = {}
 
     def claim(self, index: int, claim: api.ResourceClaim) -> ClaimRequests:
-        require_readable(claim)
+        parameters.require_readable(claim)
         for position, constraint in enumerate(claim.spec.devices.constraints):
             if constraint.match_attribute is None and constraint.distinct_attribute is None:
                 raise AllocatorError(
@@ -153,10 +147,10 @@ class _Resolver:
         match_attributes, distinct_attributes = _attributes_of(constraints.values())
         capacity_requests = _capacity_requests(where, spec)
         derived = self._derived_attributes(owner, name, spec)
-        configs = device_configs(device_class, claim, requested_names)
+        configs = parameters.device_configs(device_class, claim, requested_names)
         percents = {driver: config.memory_percent for driver, config in configs.items() if config.memory_percent}
-        minimums = {} if spec.admin_access else minimums_of(configs)
-        check_minimums(where, device_class.key, capacity_requests, minimums)
+        minimums = {} if spec.admin_access else parameters.minimums_of(configs)
+        parameters.check_minimums(where, device_class.key, capacity_requests, minimums)
         values = (
             *_spec_shape(spec, class_selectors, selectors),
             tuple(sorted(capacity_requests.items())),
@@ -227,7 +221,7 @@ class _Resolver:
         device_class = self._classes.get(spec.device_class_name)
         if device_class is None:
             raise AllocatorError(f"{where}: {_missing_class(spec.device_class_name, self._classes)}")
-        require_readable_class(device_class)
+        parameters.require_readable_class(device_class)
         return device_class, selectors_of(
             device_class.spec.selectors, f"DeviceClass {device_class.key}", "spec.selectors", Payer.CLASS, self._judge
         )

@@ -84,7 +84,7 @@ def allocation_result(claim: ClaimRequests, picks: Sequence[Pick], node_name: st
 
 
 def holdings_by(picks: Iterable[Pick], config: Sequence[Json]) -> tuple[Holding, ...]:
-    """Return what a claim will hold: `ledger.held_by` of the allocation of these devices. `config`: of it."""
+    """Return what a claim will hold by the allocation of these devices. `config`: of it."""
     # through text, because opaque parameters are kept as text
     entries = AllocationResult.from_json({"devices": {"config": config}}).devices.config if config else ()
     found = []

@@ -1,9 +1,8 @@
 """`hami-dra completion`: shell scripts, and what they and kubectl ask for.
 
-The scripts call `hami-dra __complete WORDS... INCOMPLETE`, kubectl calls
-`kubectl_complete-hami WORDS... INCOMPLETE`. The answer is that of cobra, which kubectl is built on:
-a line for each value, with a tab and a description if it has one, then `:4` (no files), or `:0`
-where a file is wanted.
+The scripts call `hami-dra __complete WORDS... INCOMPLETE`, kubectl calls `kubectl_complete-hami
+WORDS... INCOMPLETE`. The answer is that of cobra, which kubectl is built on: a line for each value,
+with a tab and a description if it has one, then `:4` (no files), or `:0` where a file is wanted.
 """
 
 import sys

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from controller.allocation import FeatureGates
 from controller.cluster.pods.gang_key import OPTIONAL_SOURCES, SOURCES, GangKey, gang_of
 from controller.insight.manifests import Item, gather
-from controller.inventory import Inventory, PoolGates
+from controller.inventory import Inventory
 from hami_dra.api import kinds
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import Kind
@@ -67,8 +67,7 @@ class Seen(Struct):
 
 def seen(documents: Iterable[Document], profiles: DriverProfiles = BUILT_IN_PROFILES) -> Seen:
     """Return the state that the documents describe, of the kinds that are used. Raises BadManifest."""
-    gates = FeatureGates()
-    found = Seen(Inventory(PoolGates(gates.partitionable_devices, gates.compatibility_groups), profiles=profiles))
+    found = Seen(Inventory(FeatureGates().pool_gates, profiles=profiles))
     gathered = gather(documents)
     found.notes += gathered.unreadable
     inventory = found.inventory

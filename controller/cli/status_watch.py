@@ -11,7 +11,7 @@ import typer
 from controller.cli.connection import Connection
 from controller.cli.errors import CommandError
 from controller.cli.output_options import Output, Printing
-from controller.cli.rights import with_grant
+from controller.cli.state import with_grant
 from controller.cli.status_view import Selection, StatusView
 from controller.cli.tables import Line, TextLayout, note
 from hami_dra.api.printable import escaped

@@ -13,10 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.dashboard.pacing import breath, paced
-from controller.dashboard.paging import page_slice
 from controller.dashboard.reserved import reserved
 from controller.dashboard.source import Source
-from controller.dashboard.tables import Context, PageTable, Query, ordered
+from controller.dashboard.tables import Context, PageTable, Query, ordered, page_slice
 from controller.gangs import GangKey, GangState
 from controller.reconcile.runtime import Mode
 from controller.views.columns import Column, Columns, plain

@@ -5,7 +5,7 @@ Events may be repeated and come in any order: the stored object decides, not `ol
 are left out and named in `problems`. Must not talk to a cluster.
 """
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from controller.cluster.incremental.changes import Shared, UidTracker
 from controller.inventory.columns import NOWHERE, UNSEEN, DeviceColumns
 from controller.inventory.layouts import Layouts
-from controller.inventory.ledger import Ledger, held_by, holdings_of
+from controller.inventory.ledger import Ledger
 from controller.inventory.model import Device, DeviceId, Pool
 from controller.inventory.pools import PoolBook, PoolGates, PoolKey, build, compile_slice, misplaced, problem_of
 from controller.inventory.quotas import QuotaBook
@@ -27,7 +27,7 @@ from hami_dra.api.arrays import Positions
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.heldclaims import HeldClaim, InvalidHeldClaims, decode
 from hami_dra.api.names import ADMIN_ACCESS_LABEL, HELD_CLAIMS
-from hami_dra.api.resource import AllocationResult, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from hami_dra.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
 from hami_dra.vendors.registry import OWN_DRIVERS
 
@@ -229,17 +229,6 @@ class Inventory:
 
     # -- assumptions -------------------------------------------------------------------------------
 
-    def assume(self, claim_uid: str, allocation: AllocationResult | Mapping[str, Any]) -> None:
-        """Count an allocation about to be written, until `forget`, in place of the observed one.
-
-        As `decide` returns it, or as an object: then shared devices are those published as such.
-        """
-        if isinstance(allocation, AllocationResult):
-            holdings = holdings_of(allocation, self._is_shared)
-        else:
-            holdings = held_by(allocation)
-        self.usage.assume({claim_uid: holdings or None})
-
     def forget(self, claim_uid: str) -> None:
         """Forget an assumption: its write was observed, or failed."""
         self.usage.forget(claim_uid)
@@ -278,10 +267,6 @@ class Inventory:
     def _published(self, device: DeviceId) -> Device | None:
         row = self.devices.row_of(device)
         return self.devices.device(row) if row >= 0 else None
-
-    def _is_shared(self, device: DeviceId) -> bool:
-        found = self._published(device)
-        return found is not None and found.shared
 
     def _repool(self, key: PoolKey) -> None:
         """Rebuild the rows of a pool where they differ. Only usable pools have rows."""

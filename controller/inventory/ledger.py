@@ -206,15 +206,3 @@ def mark_of(
             if isinstance(decoded, dict):
                 parameters.update(decoded)
     return vendor.mark(parameters, consumed)
-
-
-def held_by(allocation: Mapping[str, Any]) -> tuple[Holding, ...]:
-    """Return the holdings of an allocation as `decide` returns it: without shareIDs, but the results of
-    devices that others may be given too have the key `consumedCapacity`.
-    """
-    shared = {
-        DeviceId(result["driver"], result["pool"], result["device"])
-        for result in allocation["devices"].get("results") or ()
-        if "consumedCapacity" in result
-    }
-    return holdings_of(AllocationResult.from_json(allocation), shared.__contains__)

@@ -4,6 +4,5 @@ Rules and decisions make reasons; events, commands, the dashboard and the queue 
 """
 
 from controller.reasons import catalogue
-from controller.reasons.catalogue import CATALOGUE, PLUGINS, english, meaning_of
-from controller.reasons.changes import ALWAYS, ANY, FOREIGN, RELEASED, Change
+from controller.reasons.catalogue import ALWAYS, ANY, CATALOGUE, FOREIGN, PLUGINS, RELEASED, Change, english, meaning_of
 from controller.reasons.reason import Reason, with_command

@@ -11,14 +11,7 @@ from controller.cluster.nodes.node_column import NodeColumn
 from controller.cluster.nodes.node_labels import NodeLabels
 from controller.cluster.nodes.nodes import NodeColumns, Placed
 from controller.cluster.pods.pod_shapes import PodShapes
-from controller.reasons.catalogue import (
-    ABSENT,
-    NODE_AFFINITY,
-    NODE_NOT_READY,
-    NODE_TAINTED,
-    NODE_UNSCHEDULABLE,
-    NUMBERS,
-)
+from controller.reasons import catalogue
 from controller.rules.node_affinity import admits, affinity_sentence, pinned_names, required_affinity
 from controller.rules.plugin import Asked, NodePlugin
 from controller.rules.taint_states import TaintStates, TaintVerdicts
@@ -48,7 +41,7 @@ class NodeRules:
             pod,
             "taints",
             tolerations,
-            lambda: TaintVerdicts(self.taints, lambda node: taint_number(tolerations, node), ABSENT),
+            lambda: TaintVerdicts(self.taints, lambda node: taint_number(tolerations, node), catalogue.ABSENT),
         )
         return column.current()
 
@@ -110,7 +103,7 @@ class _ByRules(NodePlugin[Asked]):
 class TaintToleration(_ByRules[Tolerations]):
     """With kube-scheduler's NodeUnschedulable, as a cordon is a taint, too."""
 
-    reasons = NODE_UNSCHEDULABLE, NODE_NOT_READY, NODE_TAINTED
+    reasons = catalogue.NODE_UNSCHEDULABLE, catalogue.NODE_NOT_READY, catalogue.NODE_TAINTED
 
     def asked(self, pod: Pod) -> Tolerations:
         return pod.spec.tolerations
@@ -126,14 +119,14 @@ class TaintToleration(_ByRules[Tolerations]):
 
 
 class NodeAffinity(_ByRules[_Selected]):
-    reasons = (NODE_AFFINITY,)
+    reasons = (catalogue.NODE_AFFINITY,)
 
     def asked(self, pod: Pod) -> _Selected | None:
         selector, required = pod.spec.node_selector, required_affinity(pod)
         return (tuple(sorted(selector.items())), required) if selector or required is not None else None
 
     def codes(self, pod: Pod, asked: _Selected, rows: Positions, own: Placed | None) -> Codes:  # noqa: ARG002 (of the contract)
-        return np.where(self._rules.admitted(pod)[rows], 0, NUMBERS[NODE_AFFINITY])
+        return np.where(self._rules.admitted(pod)[rows], 0, catalogue.NUMBERS[catalogue.NODE_AFFINITY])
 
     def sentence(self, pod: Pod, row: int, own: Placed | None) -> str:  # noqa: ARG002 (of the contract)
         return affinity_sentence(pod, self._nodes.node(row))

@@ -5,22 +5,16 @@ off.
 
 from typing import Final
 
-from controller.cluster.nodes.nodes import (
-    NOT_READY_TAINT,
-    UNREACHABLE_TAINT,
-    UNSCHEDULABLE_TAINT,
-    effective_taints,
-    own_taints,
-)
+from controller.cluster.nodes import nodes
 from controller.reasons import catalogue
 from controller.reasons.catalogue import NUMBERS, PLUGINS, english
 from hami_dra.api.core import Node, Taint, Toleration
 from hami_dra.api.selectors import tolerates
 
 _CODE_OF_TAINT: Final = {
-    UNSCHEDULABLE_TAINT.key: catalogue.NODE_UNSCHEDULABLE,
-    NOT_READY_TAINT.key: catalogue.NODE_NOT_READY,
-    UNREACHABLE_TAINT.key: catalogue.NODE_NOT_READY,
+    nodes.UNSCHEDULABLE_TAINT.key: catalogue.NODE_UNSCHEDULABLE,
+    nodes.NOT_READY_TAINT.key: catalogue.NODE_NOT_READY,
+    nodes.UNREACHABLE_TAINT.key: catalogue.NODE_NOT_READY,
 }
 Tolerations = tuple[Toleration, ...]
 
@@ -35,7 +29,7 @@ def state_of_taint(taint: Taint, node: Node) -> str:
     """Return the reason code of the state that the taint stands for: cordoned, or not ready. Empty
     for any other taint.
     """
-    if taint.key == UNSCHEDULABLE_TAINT.key and not node.spec.unschedulable:
+    if taint.key == nodes.UNSCHEDULABLE_TAINT.key and not node.spec.unschedulable:
         return ""  # the taint stays a moment longer than the cordon
     return _CODE_OF_TAINT.get(taint.key, "")
 
@@ -46,7 +40,7 @@ def taint_number(tolerations: Tolerations, node: Node) -> int:
 
 def tolerates_own_taints(tolerations: Tolerations, node: Node) -> bool:
     """Return whether all taints of the node's spec are tolerated (nodeTaintsPolicy Honor)."""
-    return _first_untolerated(tolerations, own_taints(node)) is None
+    return _first_untolerated(tolerations, nodes.own_taints(node)) is None
 
 
 def taint_sentence(tolerations: Tolerations, node: Node) -> str:
@@ -62,12 +56,12 @@ def taint_sentence(tolerations: Tolerations, node: Node) -> str:
 
 def untolerated_taint(tolerations: Tolerations, node: Node) -> Taint | None:
     """Return the first taint of the node, cordon and conditions included, that is not tolerated."""
-    return _first_untolerated(tolerations, effective_taints(node))
+    return _first_untolerated(tolerations, nodes.effective_taints(node))
 
 
 def untolerated_taints(tolerations: Tolerations, node: Node) -> list[Taint]:
     """Return all taints of the node, cordon and conditions included, that are not tolerated."""
-    return [each for each in effective_taints(node) if _first_untolerated(tolerations, (each,))]
+    return [each for each in nodes.effective_taints(node) if _first_untolerated(tolerations, (each,))]
 
 
 def _first_untolerated(tolerations: Tolerations, taints: tuple[Taint, ...]) -> Taint | None:

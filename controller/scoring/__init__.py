@@ -3,10 +3,10 @@
 from controller.scoring.chooser import CardOfRequest
 from controller.scoring.formulas import best_node, device_terms
 from controller.scoring.native_order import native_ranking
-from controller.scoring.packing import Packing
 from controller.scoring.policies import (
     DevicePolicy,
     InvalidPolicy,
+    Packing,
     Policies,
     parse_device_policy,
     parse_node_policy,

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from controller.cluster.incremental.saturation import MOST
 from controller.inventory.roles import WHOLE_CARD
-from controller.scoring.packing import Packing
+from controller.scoring.policies import Packing
 from hami_dra.api.arrays import Floats, Ints
 
 _EIGHT: Final = 8.0

@@ -19,7 +19,7 @@ from controller.inventory.card_grid import CardGrid
 from controller.inventory.inventory import Inventory
 from controller.inventory.roles import WHOLE_CARD, asked_shares, free_totals
 from controller.scoring.device_selection import first_of, fit_keys, left_after
-from controller.scoring.packing import Packing
+from controller.scoring.policies import Packing
 from controller.scoring.scarcity import Scarcity
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 

@@ -14,11 +14,28 @@ from typing import Any, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from controller.scoring.packing import Packing
 from hami_dra.api import names
 from hami_dra.api.errors import InputError
 from hami_dra.api.similar_names import did_you_mean
 from hami_dra.vendors.preference_keys import NO_PREFERENCES, RequestPreferences
+
+
+class Packing(Struct, frozen=True):
+    """Defaults and formula: docs/packing.md."""
+
+    theta: float = 0.65
+    """A free card counts only while this fraction of its fair share of the node's CPU and memory is left."""
+    left: float = 0.5
+    """Cost of eight free cards of a node, in cards (`g`): the larger, the sooner nearly full nodes are filled up."""
+    rare: float = 0.0
+    """Cost of taking a card of the rarest type, in cards, if the commonest type would do."""
+    large: float = 0.0
+    """Cost of taking an endlessly large card, in cards, if the smallest that would do has next to no memory."""
+
+    @property
+    def minds_scarcity(self) -> bool:
+        return self.rare > 0 or self.large > 0
+
 
 _LARGEST: Final = 1000.0
 """Weight of `fair-share`."""
@@ -32,10 +49,7 @@ def _no_entries() -> Mapping[str, Any]:
 
 
 class InvalidPolicy(InputError):
-    """An annotation has a value that is not one of the choices.
-
-    The pod is not placed until it is fixed.
-    """
+    """An annotation has a value that is not one of the choices. The pod is not placed until it is fixed."""
 
 
 class Weights(Struct, frozen=True):

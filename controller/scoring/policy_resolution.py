@@ -13,19 +13,7 @@ from msgspec.structs import replace
 
 from controller.allocation.errors import AllocatorError
 from controller.allocation.parameters import device_configs
-from controller.scoring.packing import Packing
-from controller.scoring.policies import (
-    NO_ENTRIES,
-    UNSAID,
-    DevicePolicy,
-    InvalidPolicy,
-    Policies,
-    Stated,
-    parse_device_policy,
-    parse_node_policy,
-    parse_packing_weights,
-    parse_weights,
-)
+from controller.scoring import policies
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import Object
@@ -44,8 +32,8 @@ def resolve_policies(
     claims: Sequence[ResourceClaim],
     templates: Mapping[str, ResourceClaimTemplate],
     classes: Mapping[str, DeviceClass],
-    defaults: Policies,
-) -> Policies:
+    defaults: policies.Policies,
+) -> policies.Policies:
     """Return the policies of the pod. Raises `InvalidPolicy`.
 
     `templates`: by claim key, the template of a generated claim, if known. `classes`: by name.
@@ -56,24 +44,24 @@ def resolve_policies(
     packing, packing_origin = defaults.packing, defaults.packing_origin
     if found := _first(ranked, names.NODE_POLICY):
         value, node_policy_origin = found
-        node_policy = parse_node_policy(value, _annotation(node_policy_origin, names.NODE_POLICY))
+        node_policy = policies.parse_node_policy(value, _annotation(node_policy_origin, names.NODE_POLICY))
     if found := _first(ranked, names.PACKING_WEIGHTS):
         value, packing_origin = found
-        packing = parse_packing_weights(value, _annotation(packing_origin, names.PACKING_WEIGHTS), packing)
+        packing = policies.parse_packing_weights(value, _annotation(packing_origin, names.PACKING_WEIGHTS), packing)
     device_policies = {claim.key: _device_policy(sources, defaults.device_policy) for claim, sources in per_claim}
     request_preferences: dict[str, RequestPreferences] = {}
-    stated: dict[str, tuple[Stated, ...]] = {}
+    stated: dict[str, tuple[policies.Stated, ...]] = {}
     for claim, sources in per_claim:
         wanted, said = _claim_preferences(claim, sources, classes, defaults)
         if wanted is not NO_PREFERENCES:
             request_preferences[claim.key], stated[claim.key] = wanted, said
-    return Policies(
+    return policies.Policies(
         node_policy=node_policy,
         node_policy_origin=node_policy_origin,
         device_policy=_device_policy([pod], defaults.device_policy),
         device_policies=device_policies,
-        request_preferences=request_preferences or NO_ENTRIES,
-        stated=stated or NO_ENTRIES,
+        request_preferences=request_preferences or policies.NO_ENTRIES,
+        stated=stated or policies.NO_ENTRIES,
         packing=packing,
         packing_origin=packing_origin,
     )
@@ -95,15 +83,15 @@ class _Final(NamedTuple):
 
 
 def _claim_preferences(
-    claim: ResourceClaim, sources: Sequence[Object], classes: Mapping[str, DeviceClass], defaults: Policies
-) -> tuple[RequestPreferences, tuple[Stated, ...]]:
+    claim: ResourceClaim, sources: Sequence[Object], classes: Mapping[str, DeviceClass], defaults: policies.Policies
+) -> tuple[RequestPreferences, tuple[policies.Stated, ...]]:
     """Return the preferences of a claim, and separately those of requests with other parameters.
 
     Raises InvalidPolicy.
     """
     found = _found(sources, defaults.annotations)
     request_preferences = _preferences(found)
-    stated = [Stated(name, value, origin) for name, (value, origin) in sorted(found.items())]
+    stated = [policies.Stated(name, value, origin) for name, (value, origin) in sorted(found.items())]
     apart = []
     for request, parameters, final in _parameters(claim, classes):
         where = f"parameters of ResourceClaim {claim.key} or its DeviceClass"
@@ -112,7 +100,7 @@ def _claim_preferences(
         own = _preferences(_found(sources, defaults.annotations, there) | {name: there[name] for name in final})
         if own != request_preferences:
             apart.append((request, own))
-            stated += [Stated(name, value, where, request) for name, (value, where) in sorted(there.items())]
+            stated += [policies.Stated(name, value, where, request) for name, (value, where) in sorted(there.items())]
     if apart:
         request_preferences = replace(request_preferences, by_request=tuple(apart))
     return request_preferences, tuple(stated)
@@ -169,7 +157,7 @@ def _check_final(sources: Iterable[Object], final: Mapping[str, _Final]) -> None
         for name in final.keys() & source.metadata.annotations.keys():
             value, rule = source.metadata.annotations[name], final[name]
             if value != rule.value and not isinstance(source, DeviceClass):
-                raise InvalidPolicy(
+                raise policies.InvalidPolicy(
                     f"{_annotation(_label(source), name)}: {value!r}, but {_label(rule.device_class)} sets {rule.field} to "
                     f"{rule.value} and marks it final; remove the annotation"
                 )
@@ -178,7 +166,7 @@ def _check_final(sources: Iterable[Object], final: Mapping[str, _Final]) -> None
 def check_preferences(annotations: Mapping[str, str], where: str) -> None:
     """Raise InvalidPolicy if a vendor does not understand the annotations. `where`: the object that has them."""
     _preferences(
-        {name: (value, UNSAID) for name, value in annotations.items() if name in PREFERENCE_ANNOTATIONS}, where
+        {name: (value, policies.UNSAID) for name, value in annotations.items() if name in PREFERENCE_ANNOTATIONS}, where
     )
 
 
@@ -202,17 +190,17 @@ def invalid_values(annotations: Mapping[str, str]) -> list[str]:
 def _problem_of(parse: Callable[[], object]) -> str:
     try:
         parse()
-    except InvalidPolicy as error:
+    except policies.InvalidPolicy as error:
         return str(error)
     return ""
 
 
 _POD: Final = "Pod"
 _READERS: Final[Mapping[str, Callable[[str, str], object]]] = {
-    names.NODE_POLICY: parse_node_policy,
-    names.DEVICE_POLICY: parse_device_policy,
-    names.SCORING_WEIGHTS: parse_weights,
-    names.PACKING_WEIGHTS: partial(parse_packing_weights, default=Packing()),
+    names.NODE_POLICY: policies.parse_node_policy,
+    names.DEVICE_POLICY: policies.parse_device_policy,
+    names.SCORING_WEIGHTS: policies.parse_weights,
+    names.PACKING_WEIGHTS: partial(policies.parse_packing_weights, default=policies.Packing()),
 }
 
 _Found = dict[str, tuple[str, str]]
@@ -224,7 +212,7 @@ def _found(sources: Iterable[Object], defaults: Mapping[str, str], parameters: _
 
     Each annotation is looked up separately; defaults come last.
     """
-    found = {name: (value, UNSAID) for name, value in defaults.items() if name in PREFERENCE_ANNOTATIONS}
+    found = {name: (value, policies.UNSAID) for name, value in defaults.items() if name in PREFERENCE_ANNOTATIONS}
     if parameters:
         found |= {name: said for name, said in parameters.items() if name in PREFERENCE_ANNOTATIONS}
     named: set[str] = set()
@@ -244,7 +232,7 @@ def _preferences(found: _Found, where: str = "the controller's defaults") -> Req
         return NO_PREFERENCES
     for name, (value, origin) in found.items():
         if value == TOO_LONG:
-            raise InvalidPolicy(
+            raise policies.InvalidPolicy(
                 f"{_annotation(origin, name)}: too long; what hami-dra reads of the annotations of one object may have "
                 f"{MOST_OF_TENANT} characters in all"
             )
@@ -255,9 +243,9 @@ def _preferences(found: _Found, where: str = "the controller's defaults") -> Req
             try:
                 request_preferences.append((vendor.profile.driver, vendor.preferences(stated_here)))
             except InvalidPreference as error:
-                origin = found[error.annotation][1] if error.annotation in found else UNSAID
-                named = where if origin == UNSAID else origin
-                raise InvalidPolicy(f"{_annotation(named, error.annotation)}: {error}") from error
+                origin = found[error.annotation][1] if error.annotation in found else policies.UNSAID
+                named = where if origin == policies.UNSAID else origin
+                raise policies.InvalidPolicy(f"{_annotation(named, error.annotation)}: {error}") from error
     return RequestPreferences(tuple(request_preferences))
 
 
@@ -287,16 +275,16 @@ def _by_rank(pod: Pod, per_claim: list[list[Object]]) -> Iterable[Object]:
             yield from (source for source in sources if isinstance(source, wanted))
 
 
-def _device_policy(sources: Sequence[Object], default: DevicePolicy) -> DevicePolicy:
+def _device_policy(sources: Sequence[Object], default: policies.DevicePolicy) -> policies.DevicePolicy:
     policy = default
     if found := _first(sources, names.DEVICE_POLICY):
         value, origin = found
         policy = replace(
-            policy, keys=parse_device_policy(value, _annotation(origin, names.DEVICE_POLICY)), origin=origin
+            policy, keys=policies.parse_device_policy(value, _annotation(origin, names.DEVICE_POLICY)), origin=origin
         )
     if found := _first(sources, names.SCORING_WEIGHTS):
         value, origin = found
-        weights = parse_weights(value, _annotation(origin, names.SCORING_WEIGHTS))
+        weights = policies.parse_weights(value, _annotation(origin, names.SCORING_WEIGHTS))
         policy = replace(policy, weights=weights, weights_origin=origin)
     return policy
 

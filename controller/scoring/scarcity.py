@@ -18,7 +18,7 @@ from controller.allocation.prefilter import RequestColumns
 from controller.inventory.card_grid import CardGrid
 from controller.inventory.inventory import Inventory
 from controller.inventory.roles import WHOLE_CARD
-from controller.scoring.packing import Packing
+from controller.scoring.policies import Packing
 from hami_dra.api.arrays import Ints
 
 

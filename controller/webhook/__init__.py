@@ -4,10 +4,9 @@ controller.
 The server itself is `controller.webhook.server`.
 """
 
-from controller.webhook.admission import Admission
+from controller.webhook.admission import Admission, clash_warnings
 from controller.webhook.convert import IGNORE, UNCONVERTED, ConversionRefused, Options, asks_for_cards, convert_pod
 from controller.webhook.converted import LegacyConversion
-from controller.webhook.extended import clash_warnings
 from controller.webhook.files import convert_documents
 from controller.webhook.installation import ADVICE_WEBHOOK, CONVERT_WEBHOOK, Installation, manifests
 from controller.webhook.memory_webhook import memory_webhook

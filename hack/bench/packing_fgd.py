@@ -32,8 +32,7 @@ from controller.scoring.free_capacity import (
     card_grid_of,
     shape_key,
 )
-from controller.scoring.packing import Packing
-from controller.scoring.policies import Policies
+from controller.scoring.policies import Packing, Policies
 from controller.scoring.ranking import Ranking, rank_nodes
 from hack.bench.packing_shapes import PodShapes
 from hack.bench.packing_typical import Narrow, Typical

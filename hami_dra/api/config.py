@@ -6,17 +6,37 @@ for a hami.io driver.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final, Literal, Self
 
 from msgspec import Raw
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from hami_dra.api.model_errors import problems_of
 from hami_dra.api.opaque import problem_of
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.api.short_texts import cached_if_short
+from hami_dra.api.similar_names import did_you_mean
+
+_UNKNOWN_FIELD: Final = "extra_forbidden"
+
+
+def problems_of(error: ValidationError, models: Sequence[type[BaseModel]], document: str) -> str:
+    """Return `field: what is wrong` for each problem, separated by semicolons.
+
+    `models`: of the document and its parts; `document`: how to call it as a whole.
+    """
+    known = [field.alias or name for model in models for name, field in model.model_fields.items()]
+    return "; ".join(
+        f"{'.'.join(map(str, each['loc'])) or document}: {_in_words(each['type'], each['msg'], each['loc'], known)}"
+        for each in error.errors(include_url=False)
+    )
+
+
+def _in_words(kind: str, message: str, location: tuple[int | str, ...], known: Sequence[str]) -> str:
+    if kind == _UNKNOWN_FIELD:
+        return f"there is no such field{did_you_mean(str(location[-1]), known)}"
+    return message.removeprefix("Value error, ")
 
 
 class ConfigModel(BaseModel):
@@ -76,10 +96,7 @@ _OF_CLASS: Final = ("final", "minimum")
 
 
 class NotForClaims(ValueError):
-    """A claim sets a field reserved to its DeviceClass.
-
-    The message names the field, both values and the fix.
-    """
+    """A claim sets a field reserved to its DeviceClass. The message names the field, both values and the fix."""
 
 
 def merge(of_class: Iterable[DeviceConfig], of_claim: Iterable[DeviceConfig], class_name: str) -> DeviceConfig:

@@ -21,39 +21,10 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import force_setattr
 
-from hami_dra.api import names
-from hami_dra.api.core import (
-    Container,
-    ContainerPort,
-    Namespace,
-    Pod,
-    PodSpec,
-    PodStatus,
-    QuantityText,
-    ResourceQuota,
-    ResourceQuotaSpec,
-    ResourceRequirements,
-)
+from hami_dra.api import core, names, podgroups, resource
 from hami_dra.api.meta import LabelSelector, Object, ObjectMeta
-from hami_dra.api.podgroups import (
-    GangSchedulingPolicy,
-    MinMemberPodGroup,
-    PodGroup,
-    PodGroupSchedulingPolicy,
-    PodGroupSpec,
-)
 from hami_dra.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from hami_dra.api.quantity import InvalidQuantity, Quantity
-from hami_dra.api.resource import (
-    AllocationResult,
-    DeviceAllocationResult,
-    DeviceRequestAllocationResult,
-    ResourceClaim,
-    ResourceClaimSpec,
-    ResourceClaimStatus,
-    ResourceClaimTemplate,
-    ResourceClaimTemplateSpec,
-)
 from hami_dra.api.storage import PersistentVolumeClaim, PersistentVolumeClaimSpec
 
 T = TypeVar("T")
@@ -64,15 +35,15 @@ _MOST_ENTRIES: Final = 64
 """Entries of a list or map, where nothing else is said."""
 _MOST_CONSUMERS: Final = 256
 """`reservedFor`: the limit of the API."""
-_OF_GANG: Final = PodGroupSchedulingPolicy(gang=GangSchedulingPolicy())
+_OF_GANG: Final = podgroups.PodGroupSchedulingPolicy(gang=podgroups.GangSchedulingPolicy())
 _CONDITIONS: Final = frozenset({"PodScheduled", "Ready"})
 
 
-def reduce_pod(pod: Pod, problem: str) -> None:
+def reduce_pod(pod: core.Pod, problem: str) -> None:
     spec, status = pod.spec, pod.status
     reduce_metadata(pod)
     group = spec.scheduling_group
-    kept = PodSpec(
+    kept = core.PodSpec(
         node_name=_text(spec.node_name),
         scheduler_name=_text(spec.scheduler_name),
         priority=spec.priority,
@@ -85,7 +56,7 @@ def reduce_pod(pod: Pod, problem: str) -> None:
     )
     force_setattr(pod, "spec", kept)
     special = status.extended_resource_claim_status
-    seen = PodStatus(
+    seen = core.PodStatus(
         phase=_text(status.phase),
         start_time=_text(status.start_time or "") or None,
         conditions=tuple([each for each in _short(status.conditions) if each.type in _CONDITIONS]),
@@ -96,7 +67,7 @@ def reduce_pod(pod: Pod, problem: str) -> None:
     force_setattr(pod, "status", seen)
 
 
-def _one_container(pod: Pod) -> Container:
+def _one_container(pod: core.Pod) -> core.Container:
     """Return a container that requests what all of the pod's request together, at least."""
     spec, status = pod.spec, pod.status
     peak: dict[str, int] = {}
@@ -117,40 +88,42 @@ def _one_container(pod: Pod) -> Container:
     requests = {name: total.get(name, 0) + peak.get(name, 0) for name in {**total, **peak}}
     taken = (port for container in spec.containers for port in container.ports if port.host_port)
     ports = [
-        ContainerPort(host_port=port.host_port, host_ip=_text(port.host_ip), protocol=_text(port.protocol))
+        core.ContainerPort(host_port=port.host_port, host_ip=_text(port.host_ip), protocol=_text(port.protocol))
         for port in islice(taken, _MOST_ENTRIES)
     ]
-    return Container(resources=ResourceRequirements(requests=_texts(requests)), ports=tuple(ports))
+    return core.Container(resources=core.ResourceRequirements(requests=_texts(requests)), ports=tuple(ports))
 
 
-def _requested(resources: ResourceRequirements) -> Mapping[str, QuantityText]:
+def _requested(resources: core.ResourceRequirements) -> Mapping[str, core.QuantityText]:
     return resources.limits | resources.requests if resources.limits else resources.requests
 
 
-def reduce_claim(claim: ResourceClaim, problem: str) -> None:
+def reduce_claim(claim: resource.ResourceClaim, problem: str) -> None:
     reduce_metadata(claim)
-    force_setattr(claim, "spec", ResourceClaimSpec(unreadable=problem))
+    force_setattr(claim, "spec", resource.ResourceClaimSpec(unreadable=problem))
     allocation = claim.status.allocation
-    status = ResourceClaimStatus(
+    status = resource.ResourceClaimStatus(
         allocation=None if allocation is None else _reduced_allocation(allocation),
         reserved_for=_short(claim.status.reserved_for, _MOST_CONSUMERS),
     )
     force_setattr(claim, "status", status)
 
 
-def _reduced_allocation(allocation: AllocationResult) -> AllocationResult:
+def _reduced_allocation(allocation: resource.AllocationResult) -> resource.AllocationResult:
     selector = allocation.node_selector
-    return AllocationResult(
-        devices=DeviceAllocationResult(results=tuple(map(_reduced_result, allocation.devices.results[:_MOST_ENTRIES]))),
+    return resource.AllocationResult(
+        devices=resource.DeviceAllocationResult(
+            results=tuple(map(_reduced_result, allocation.devices.results[:_MOST_ENTRIES]))
+        ),
         node_selector=selector if selector is not None and _is_short(selector) else None,
         allocation_timestamp=_text(allocation.allocation_timestamp or "") or None,
     )
 
 
-def _reduced_result(result: DeviceRequestAllocationResult) -> DeviceRequestAllocationResult:
+def _reduced_result(result: resource.DeviceRequestAllocationResult) -> resource.DeviceRequestAllocationResult:
     """Return a result that holds the device whole if its share cannot be kept."""
     is_short = _is_short(result.consumed_capacity)
-    return DeviceRequestAllocationResult(
+    return resource.DeviceRequestAllocationResult(
         request=_text(result.request),
         driver=_text(result.driver),
         pool=_text(result.pool),
@@ -161,9 +134,11 @@ def _reduced_result(result: DeviceRequestAllocationResult) -> DeviceRequestAlloc
     )
 
 
-def reduce_template(template: ResourceClaimTemplate, problem: str) -> None:
+def reduce_template(template: resource.ResourceClaimTemplate, problem: str) -> None:
     reduce_metadata(template)
-    force_setattr(template, "spec", ResourceClaimTemplateSpec(spec=ResourceClaimSpec(unreadable=problem)))
+    force_setattr(
+        template, "spec", resource.ResourceClaimTemplateSpec(spec=resource.ResourceClaimSpec(unreadable=problem))
+    )
 
 
 def reduce_volume_claim(claim: PersistentVolumeClaim, problem: str) -> None:
@@ -182,24 +157,26 @@ def reduce_volume_claim(claim: PersistentVolumeClaim, problem: str) -> None:
     force_setattr(claim.status, "phase", _text(claim.status.phase))
 
 
-def reduce_pod_group(group: PodGroup, problem: str) -> None:
+def reduce_pod_group(group: podgroups.PodGroup, problem: str) -> None:
     reduce_metadata(group)
     force_setattr(
-        group, "spec", PodGroupSpec(scheduling_policy=_OF_GANG, priority=group.spec.priority, unreadable=problem)
+        group,
+        "spec",
+        podgroups.PodGroupSpec(scheduling_policy=_OF_GANG, priority=group.spec.priority, unreadable=problem),
     )
 
 
-def reduce_quota(quota: ResourceQuota, problem: str) -> None:  # noqa: ARG001 (nothing refers to a quota)
+def reduce_quota(quota: core.ResourceQuota, problem: str) -> None:  # noqa: ARG001 (nothing refers to a quota)
     """A quota is the administrator's: the limits of devices stay, as many as there are names."""
     stated = quota.metadata.labels.get(names.QUOTA_LABEL)
     reduce_metadata(quota)
     if stated == names.GUARANTEE:
         force_setattr(quota.metadata, "labels", {names.QUOTA_LABEL: stated})
     hard = {name: amount for name, amount in quota.spec.hard.items() if name.startswith("limits.")}
-    force_setattr(quota, "spec", ResourceQuotaSpec(hard=_cut(hard), scopes=_short(quota.spec.scopes)))
+    force_setattr(quota, "spec", core.ResourceQuotaSpec(hard=_cut(hard), scopes=_short(quota.spec.scopes)))
 
 
-def reduce_other(item: Namespace | MinMemberPodGroup, problem: str) -> None:  # noqa: ARG001 (has no other part)
+def reduce_other(item: core.Namespace | podgroups.MinMemberPodGroup, problem: str) -> None:  # noqa: ARG001 (has no other part)
     reduce_metadata(item)
 
 
@@ -256,7 +233,7 @@ def _cut(values: Mapping[str, Any]) -> dict[str, Any]:
     return dict(islice(entries, _MOST_ENTRIES))
 
 
-def _sum(lists: Iterable[Mapping[str, QuantityText]]) -> dict[str, int]:
+def _sum(lists: Iterable[Mapping[str, core.QuantityText]]) -> dict[str, int]:
     """Return the sums of amounts, in nanos: of cpu, memory and the like, and of the names with a
     domain (`example.com/x`), which anybody can make up, the first ones.
     """
@@ -277,5 +254,5 @@ def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
 
 
-def _texts(amounts: Mapping[str, int]) -> dict[str, QuantityText]:
+def _texts(amounts: Mapping[str, int]) -> dict[str, core.QuantityText]:
     return {name: str(Quantity.from_nanos(nanos)) for name, nanos in amounts.items()}

@@ -54,10 +54,7 @@ class _Claims(NamedTuple):
 
 
 def claim_refs(pod: Pod) -> tuple[ClaimRef, ...]:
-    """Return the references in the pod's order.
-
-    Entries that need no claim (according to the status) are left out.
-    """
+    """Return the references in the pod's order. Entries that need no claim (according to the status) are left out."""
     return _claims_of(pod).refs
 
 

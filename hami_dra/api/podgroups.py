@@ -38,10 +38,7 @@ class PodGroupSchedulingConstraints(Struct, frozen=True):
 
 
 class PodGroupResourceClaim(Struct, frozen=True):
-    """A claim of the whole group.
-
-    A pod uses it by an entry of its own with equal name, claim and template.
-    """
+    """A claim of the whole group. A pod uses it by an entry of its own with equal name, claim and template."""
 
     name: str = ""
     resource_claim_name: str = ""

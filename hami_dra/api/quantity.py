@@ -150,10 +150,7 @@ class Quantity(msgspec.Struct, frozen=True, eq=False, gc=False):
         return whole if _is_int64(whole) else None
 
     def approximate_float(self) -> float:
-        """Return Go's AsApproximateFloat64 with its rounding (0.3 is 3 x 0.1). For CEL only.
-
-        May be infinite.
-        """
+        """Return Go's AsApproximateFloat64 with its rounding (0.3 is 3 x 0.1). For CEL only. May be infinite."""
         unscaled = self.nanos // 10 ** (9 + self.scale)
         try:
             base = float(unscaled)
@@ -288,10 +285,7 @@ def _divide_up(number: int, divisor: int) -> int:
 
 
 def _strip_factor(number: int, factor: int) -> tuple[int, int]:
-    """Return (n, times) with number == n * factor**times and the largest possible times.
-
-    `number` must not be zero.
-    """
+    """Return (n, times) with number == n * factor**times and the largest possible times. `number` must not be zero."""
     times = 0
     while True:
         quotient, rest = divmod(number, factor)

@@ -32,10 +32,7 @@ def select(value: Any, key: Any) -> Any:
 
 
 def lookup(value: Any, key: Any) -> Any:
-    """Return `value[key]`, or MISSING.
-
-    Raises CelError only for a key of a type that `value` can never have.
-    """
+    """Return `value[key]`, or MISSING. Raises CelError only for a key of a type that `value` can never have."""
     kind = type(value)
     if kind is dict or kind is OpenMap:
         return find(value, key)

@@ -1,5 +1,4 @@
-r"""Tokenizes text, and unquotes string literals, by CEL's grammar (cel-go's CEL.g4 and
-unescape.go).
+"""Tokenizes text, and unquotes string literals, by CEL's grammar (cel-go's CEL.g4 and unescape.go).
 
 Used by the parser; `quote` also by all code that builds a selector from foreign text.
 """

@@ -265,10 +265,7 @@ class _Parser:
         return self._nested(Call(token.at, function, None, args), args, counts=counts)
 
     def _nested(self, node: Node, children: list[Node], *, counts: bool = True) -> Node:
-        """Record the depth of `node`.
-
-        cel-go counts ternaries, relations, sums, products and members.
-        """
+        """Record the depth of `node`. cel-go counts ternaries, relations, sums, products and members."""
         node.depth = counts + max((child.depth for child in children), default=0)
         if node.depth > MAX_DEPTH:
             raise _too_deep("max recursion depth exceeded")

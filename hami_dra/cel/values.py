@@ -142,10 +142,7 @@ def _find(mapping: dict[Any, Any], key: Any) -> Any:
 
 
 def equal(left: Any, right: Any, work: Work = free_work) -> bool:
-    """Return CEL's `==`.
-
-    Raises CelError where Kubernetes' own types refuse comparison with another type.
-    """
+    """Return CEL's `==`. Raises CelError where Kubernetes' own types refuse comparison with another type."""
     kind, other = type(left), type(right)
     if kind is str or kind is bool or kind is bytes:
         return kind is other and bool(left == right)

@@ -19,22 +19,14 @@ import msgspec
 from msgspec import Struct
 
 from hami_dra.api.resource import CounterSet, Device, DeviceTaint, ResourceSlice
-from hami_dra.driver.slices import (
-    Json,
-    Pool,
-    SliceContent,
-    owner_references,
-    slice_body,
-    slice_name,
-    wanted_annotations,
-)
+from hami_dra.driver import slices
 from hami_dra.driver.taints import TaintKey, timed, times_of
 
 
 class Accepted(Struct, frozen=True):
     """The stored form of a content. The server may drop fields whose feature is off: writing again changes nothing."""
 
-    wanted: SliceContent
+    wanted: slices.SliceContent
     devices: tuple[Device, ...]
     shared_counters: tuple[CounterSet, ...]
 
@@ -50,18 +42,14 @@ class Update:
 class Plan(Struct, frozen=True):
     deletes: tuple[ResourceSlice, ...]
     updates: tuple[Update, ...]
-    creates: tuple[tuple[int, Json], ...]
+    creates: tuple[tuple[int, slices.Json], ...]
     """Index and body."""
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self.deletes or self.updates or self.creates)
 
-
-def plan(pool: Pool, existing: Sequence[ResourceSlice], accepted: Mapping[int, Accepted] | None = None) -> Plan:
+def plan(pool: slices.Pool, existing: Sequence[ResourceSlice], accepted: Mapping[int, Accepted] | None = None) -> Plan:
     """Plan the writes. `existing`: all slices with this driver and pool name; `accepted`: by index in the pool."""
     accepted = accepted or {}
-    by_name = {slice_name(pool, index): index for index in range(len(pool.slices))}
+    by_name = {slices.slice_name(pool, index): index for index in range(len(pool.slices))}
     matched: dict[int, ResourceSlice] = {}
     deletes = []
     for current in sorted(existing, key=lambda item: item.metadata.name):
@@ -86,11 +74,11 @@ def plan(pool: Pool, existing: Sequence[ResourceSlice], accepted: Mapping[int, A
         updates=tuple(
             Update(index, matched[index], _patch(pool, index, generation, matched[index])) for index in sorted(changed)
         ),
-        creates=tuple((index, slice_body(pool, index, generation)) for index in new),
+        creates=tuple((index, slices.slice_body(pool, index, generation)) for index in new),
     )
 
 
-def accepted_form(content: SliceContent, stored: ResourceSlice) -> Accepted | None:
+def accepted_form(content: slices.SliceContent, stored: ResourceSlice) -> Accepted | None:
     """Return the stored form; None if the server stored what was sent. Times that it added do not count."""
     devices, counters = _decoded(content)
     if _with_times(devices, stored.spec.devices) == stored.spec.devices and counters == stored.spec.shared_counters:
@@ -114,7 +102,9 @@ def dropped_fields(accepted: Accepted) -> str:
     return ", ".join(names)
 
 
-def _is_right(pool: Pool, index: int, generation: int, current: ResourceSlice, accepted: Accepted | None) -> bool:
+def _is_right(
+    pool: slices.Pool, index: int, generation: int, current: ResourceSlice, accepted: Accepted | None
+) -> bool:
     spec = current.spec
     content = pool.slices[index]
     if accepted is not None and accepted.wanted == content:
@@ -131,21 +121,21 @@ def _is_right(pool: Pool, index: int, generation: int, current: ResourceSlice, a
         and pool.labels.items() <= current.metadata.labels.items()
         and all(
             current.metadata.annotations.get(name, "") == value
-            for name, value in wanted_annotations(pool, index).items()
+            for name, value in slices.wanted_annotations(pool, index).items()
         )
         and (not pool.node_uid or [owner.uid for owner in current.metadata.owner_references] == [pool.node_uid])
     )
 
 
-def _patch(pool: Pool, index: int, generation: int, current: ResourceSlice) -> dict[str, Any]:
-    body = slice_body(pool, index, generation)
-    metadata: Json = {"uid": current.metadata.uid, "resourceVersion": current.metadata.resource_version}
+def _patch(pool: slices.Pool, index: int, generation: int, current: ResourceSlice) -> dict[str, Any]:
+    body = slices.slice_body(pool, index, generation)
+    metadata: slices.Json = {"uid": current.metadata.uid, "resourceVersion": current.metadata.resource_version}
     if pool.labels:
         metadata["labels"] = dict(pool.labels)
-    if annotations := wanted_annotations(pool, index):
+    if annotations := slices.wanted_annotations(pool, index):
         metadata["annotations"] = {name: value or None for name, value in annotations.items()}
     if pool.node_uid:
-        metadata["ownerReferences"] = owner_references(pool)
+        metadata["ownerReferences"] = slices.owner_references(pool)
     spec = {name: body["spec"].get(name) for name in ("pool", "devices", "sharedCounters")}
     if spec["devices"] is not None:
         times = times_of(current.spec.devices)
@@ -171,7 +161,7 @@ def _with_times(devices: tuple[Device, ...], stored: Sequence[Device]) -> tuple[
     )
 
 
-def _decoded(content: SliceContent) -> tuple[tuple[Device, ...], tuple[CounterSet, ...]]:
+def _decoded(content: slices.SliceContent) -> tuple[tuple[Device, ...], tuple[CounterSet, ...]]:
     return (
         msgspec.convert(content.devices, tuple[Device, ...]),
         msgspec.convert(content.shared_counters, tuple[CounterSet, ...]),

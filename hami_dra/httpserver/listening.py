@@ -35,10 +35,7 @@ _OUT_OF_FILES_PAUSE: Final = 0.1
 
 
 class Limits(Struct, frozen=True):
-    """Seconds, and a number of connections.
-
-    A connection that exceeds its time is closed, without an answer.
-    """
+    """Seconds, and a number of connections. A connection that exceeds its time is closed, without an answer."""
 
     connections: int = 256
     unanswered_bytes: int = 64 << 20

@@ -88,10 +88,7 @@ class Access:
 
 
 def in_cluster(folder: Path | None = None, environment: Mapping[str, str] = os.environ) -> Access:
-    """Return the access of the pod's service account.
-
-    `folder` defaults to where kubelet mounts it.
-    """
+    """Return the access of the pod's service account. `folder` defaults to where kubelet mounts it."""
     folder = folder or SERVICE_ACCOUNT
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
@@ -150,10 +147,7 @@ def from_kubeconfig(
 
 
 def cluster_title(path: str | None = None, context: str | None = None) -> str:
-    """Return context and server that `chosen_access` chooses, without logging in.
-
-    Raises ConfigError.
-    """
+    """Return context and server that `chosen_access` chooses, without logging in. Raises ConfigError."""
     if _means_pod(path, context):
         return f"the one this pod runs in, {in_cluster().server}"
     found = kubeconfig.chosen(path, context, os.environ)

@@ -253,10 +253,7 @@ def _read_one_by_one(kind: Kind[T], page: Page[msgspec.Raw]) -> Page[T]:
 
 
 def read_json_page(body: bytes) -> Page[dict[str, Any]]:
-    """Return one page of unmodified items, except for what `sanitize` cuts.
-
-    Raises msgspec.DecodeError.
-    """
+    """Return one page of unmodified items, except for what `sanitize` cuts. Raises msgspec.DecodeError."""
     return _decoded_json(_json_pages, body)
 
 

@@ -19,28 +19,12 @@ from msgspec import Struct
 
 from hami_dra.api.kinds import POD, Kind
 from hami_dra.api.meta import Object
-from hami_dra.kube import credentials, metadata_put
+from hami_dra.kube import credentials, metadata_put, protocol
 from hami_dra.kube.bootclock import boot_clock
 from hami_dra.kube.credentials import Access
 from hami_dra.kube.decoding import Page, SpecChanged, read_json, read_json_page, read_object, read_page
 from hami_dra.kube.http_watch import Watches
 from hami_dra.kube.own_writes import OwnWrites
-from hami_dra.kube.protocol import (
-    APPLY,
-    JSON,
-    MERGE,
-    METADATA_LIST,
-    Body,
-    Broken,
-    Gone,
-    Invalid,
-    Listing,
-    NotFound,
-    PatchType,
-    ServerVersion,
-    Unavailable,
-    WatchEvent,
-)
 from hami_dra.kube.transport import Timeouts, Transport
 
 FIRST: Final = 25
@@ -75,10 +59,10 @@ class PageSize(Struct):
 T = TypeVar("T", bound=Object)
 Item = TypeVar("Item")
 
-_CONTENT_TYPES: Final[Mapping[PatchType, str]] = {
-    MERGE: "application/merge-patch+json",
-    JSON: "application/json-patch+json",
-    APPLY: "application/apply-patch+yaml",  # JSON is YAML
+_CONTENT_TYPES: Final[Mapping[protocol.PatchType, str]] = {
+    protocol.MERGE: "application/merge-patch+json",
+    protocol.JSON: "application/json-patch+json",
+    protocol.APPLY: "application/apply-patch+yaml",  # JSON is YAML
 }
 
 
@@ -112,20 +96,20 @@ class HttpCluster:
 
     # --- reading ----------------------------------------------------------------------------------
 
-    async def version(self) -> ServerVersion:
+    async def version(self) -> protocol.ServerVersion:
         answer = _json(await self._transport.read("get version", "/version", {}), "get version")
         try:
             # managed clusters report "37+"
             major, minor = (int(re.match(r"\d+", str(answer[part])).group()) for part in ("major", "minor"))  # type: ignore[union-attr]
         except (KeyError, AttributeError, TypeError):
-            raise Unavailable("get version: the answer names no major and minor version") from None
-        return ServerVersion(major, minor, str(answer.get("gitVersion", "")))
+            raise protocol.Unavailable("get version: the answer names no major and minor version") from None
+        return protocol.ServerVersion(major, minor, str(answer.get("gitVersion", "")))
 
     async def serves(self, kind: Kind[T]) -> bool:
         path = kind.path().rpartition("/")[0]
         try:
             answer = _json(await self._transport.read(f"get {path}", path, {}), f"get {path}")
-        except NotFound:
+        except protocol.NotFound:
             return False
         return any(resource.get("name") == kind.plural for resource in answer.get("resources") or ())
 
@@ -143,22 +127,22 @@ class HttpCluster:
 
     async def list(
         self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> Listing[T]:
+    ) -> protocol.Listing[T]:
         self._own_writes.forget(kind)
         query = _selectors(label_selector, field_selector)
         pages = await self._pages(kind, namespace, query, partial(read_page, kind))
         broken = [each for page in pages for each in page.broken]
-        return Listing(tuple(_items(pages)), pages[-1].metadata.resource_version, tuple(broken))
+        return protocol.Listing(tuple(_items(pages)), pages[-1].metadata.resource_version, tuple(broken))
 
     async def resource_version(
         self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
     ) -> str:
         query = _selectors(label_selector, field_selector) | {"limit": "1"}
         what = f"list {kind.plural}"
-        page = _json(await self._transport.read(what, kind.path(namespace), query, accept=METADATA_LIST), what)
+        page = _json(await self._transport.read(what, kind.path(namespace), query, accept=protocol.METADATA_LIST), what)
         version = (page.get("metadata") or {}).get("resourceVersion")
         if not version:
-            raise Unavailable(f"{what}: the answer has no resourceVersion")
+            raise protocol.Unavailable(f"{what}: the answer has no resourceVersion")
         return str(version)
 
     async def list_raw(
@@ -193,7 +177,7 @@ class HttpCluster:
             position = {"continue": token} if token else {}
             try:
                 body = await self._transport.read(what, kind.path(namespace), {**query, **limit, **position})
-            except Gone:
+            except protocol.Gone:
                 if limits is None:
                     raise
                 # The snapshot of the pages was compacted: list again, without pages.
@@ -202,7 +186,7 @@ class HttpCluster:
             try:
                 page = read(body)
             except msgspec.DecodeError as error:
-                raise Unavailable(f"{what}: the answer is not a list: {error}") from None
+                raise protocol.Unavailable(f"{what}: the answer is not a list: {error}") from None
             if limits is not None:
                 limits.learn(max(len(page.items or ()), len(page.broken)), len(body))
             pages.append(page)
@@ -219,19 +203,19 @@ class HttpCluster:
         namespace: str = "",
         label_selector: str = "",
         field_selector: str = "",
-    ) -> AsyncGenerator[WatchEvent[T] | Broken]:
+    ) -> AsyncGenerator[protocol.WatchEvent[T] | protocol.Broken]:
         query = _selectors(label_selector, field_selector) | {"resourceVersion": resource_version}
         return self._watches.events(kind, namespace, query)
 
     async def watch_list(
         self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> tuple[Listing[T], AsyncGenerator[WatchEvent[T] | Broken]]:
+    ) -> tuple[protocol.Listing[T], AsyncGenerator[protocol.WatchEvent[T] | protocol.Broken]]:
         self._own_writes.forget(kind)
         return await self._watches.with_list(kind, namespace, _selectors(label_selector, field_selector))
 
     # --- writing ----------------------------------------------------------------------------------
 
-    async def create(self, kind: Kind[T], body: Body, *, namespace: str = "", dry_run: bool = False) -> T:
+    async def create(self, kind: Kind[T], body: protocol.Body, *, namespace: str = "", dry_run: bool = False) -> T:
         meta = body.get("metadata") or {}
         what = f"create {kind.name} {meta.get('name') or meta.get('generateName', '')}"
         _, path = _target("create", kind, namespace or str(meta.get("namespace", "")), "")
@@ -243,17 +227,17 @@ class HttpCluster:
         self,
         kind: Kind[T],
         name: str,
-        patch: Body | Sequence[Body],
+        patch: protocol.Body | Sequence[protocol.Body],
         *,
         namespace: str = "",
         subresource: str = "",
-        patch_type: PatchType = MERGE,
+        patch_type: protocol.PatchType = protocol.MERGE,
         field_manager: str = "hami-dra",
         force: bool = False,
     ) -> T:
         what, path = _target("patch", kind, namespace, name, subresource)
         document: Any = patch
-        if patch_type == APPLY and isinstance(patch, Mapping):
+        if patch_type == protocol.APPLY and isinstance(patch, Mapping):
             document = {"apiVersion": kind.api_version, "kind": kind.name, **patch}
         query = {"fieldManager": field_manager} | ({"force": "true"} if force else {})
         asked_at = boot_clock()
@@ -262,7 +246,7 @@ class HttpCluster:
                 "PATCH", what, path, query, document, content_type=_CONTENT_TYPES[patch_type]
             )
         except SpecChanged:
-            if patch_type != MERGE or subresource or not metadata_put.can_apply(document):
+            if patch_type != protocol.MERGE or subresource or not metadata_put.can_apply(document):
                 raise
             answer = await self._patch_verbatim(what, path, query, document, asked_at)
         found, problem = _object(kind, answer, what)
@@ -270,7 +254,7 @@ class HttpCluster:
         return found
 
     async def _patch_verbatim(
-        self, what: str, path: str, query: Mapping[str, str], patch: Body, asked_at: float
+        self, what: str, path: str, query: Mapping[str, str], patch: protocol.Body, asked_at: float
     ) -> bytes:
         """Retry, once and within the deadline, a metadata patch that the server refuses as a spec
         change.
@@ -285,7 +269,7 @@ class HttpCluster:
                     "PUT", what, path, query, body, content_type=metadata_put.CONTENT_TYPE, asked_at=asked_at
                 )
         except TimeoutError:
-            raise Unavailable(f"{what}: no answer within {self._timeouts.write} s") from None
+            raise protocol.Unavailable(f"{what}: no answer within {self._timeouts.write} s") from None
 
     async def delete(
         self,
@@ -336,7 +320,7 @@ def _target(verb: str, kind: Kind[Any], namespace: str, name: str, subresource: 
         f" {subresource}" if subresource else ""
     )
     if kind.namespaced and not namespace:
-        raise Invalid(f"{what}: a {kind.name} lives in a namespace; none was given")
+        raise protocol.Invalid(f"{what}: a {kind.name} lives in a namespace; none was given")
     return what, kind.path(namespace, name, subresource)
 
 
@@ -350,13 +334,13 @@ def _object(kind: Kind[T], body: bytes, what: str) -> tuple[T, str]:
     try:
         return read_object(kind, body)
     except msgspec.ValidationError as error:
-        raise Invalid(f"{what}: done, but the answer is not a readable {kind.name}: {error}") from None
+        raise protocol.Invalid(f"{what}: done, but the answer is not a readable {kind.name}: {error}") from None
     except msgspec.DecodeError:
-        raise Unavailable(f"{what}: the answer is not JSON") from None
+        raise protocol.Unavailable(f"{what}: the answer is not JSON") from None
 
 
 def _json(body: bytes, what: str) -> dict[str, Any]:
     try:
         return read_json(body)
     except msgspec.DecodeError:
-        raise Unavailable(f"{what}: the answer is not a JSON object") from None
+        raise protocol.Unavailable(f"{what}: the answer is not a JSON object") from None

@@ -151,10 +151,6 @@ class LeaderElector:
             self._edits = (*self._edits, (key, edit))
 
     @property
-    def leading(self) -> bool:
-        return self.holds()
-
-    @property
     def leader(self) -> str:
         """Return the holder of the lease as last seen; empty if there is none."""
         return (self._lease.spec.holder_identity or "") if self._lease else ""

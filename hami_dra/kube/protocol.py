@@ -187,10 +187,7 @@ class Cluster(Protocol):
         resource_version: str = "",
         grace_period_seconds: int | None = None,
     ) -> None:
-        """Delete an object.
-
-        `uid` and `resource_version` are preconditions: `Conflict` if they do not hold.
-        """
+        """Delete an object. `uid` and `resource_version` are preconditions: `Conflict` if they do not hold."""
 
     async def evict(self, name: str, namespace: str, *, uid: str = "", grace_period_seconds: int | None = None) -> None:
         """Ask for the end of a pod: POST pods/<name>/eviction.

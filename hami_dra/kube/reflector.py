@@ -28,20 +28,10 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
+from hami_dra.kube import protocol
 from hami_dra.kube.backoff import Backoff
 from hami_dra.kube.guard import LoopGuard
 from hami_dra.kube.lister_watcher import ListerWatcher
-from hami_dra.kube.protocol import (
-    Broken,
-    Cluster,
-    ClusterError,
-    Forbidden,
-    Gone,
-    Interrupted,
-    Listing,
-    NotFound,
-    WatchEvent,
-)
 from hami_dra.kube.store import Store
 
 T = TypeVar("T", bound=Object)
@@ -61,7 +51,7 @@ class Handler(Protocol[T_contra]):
     def synced(self) -> None: ...
 
 
-def log_broken(kind: Kind[Any], broken: Broken) -> None:
+def log_broken(kind: Kind[Any], broken: protocol.Broken) -> None:
     """Log one line: kind, namespace, name, and what cannot be read."""
     log.warning("%s %s cannot be read: %s", kind.name, broken.object.key, broken.problem)
 
@@ -82,7 +72,7 @@ class Reflector(Generic[T]):
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: protocol.Cluster,
         kind: Kind[T],
         handler: Handler[T],
         *,
@@ -90,8 +80,8 @@ class Reflector(Generic[T]):
         namespace: str = "",
         label_selector: str = "",
         field_selector: str = "",
-        on_broken: Callable[[Broken], None] | None = None,
-        on_denied: Callable[[ClusterError], None] | None = None,
+        on_broken: Callable[[protocol.Broken], None] | None = None,
+        on_denied: Callable[[protocol.ClusterError], None] | None = None,
         on_rewound: Callable[[], None] | None = None,
         guard: LoopGuard | None = None,
         backoff: Backoff | None = None,
@@ -101,7 +91,7 @@ class Reflector(Generic[T]):
         self.kind = kind
         self.store: Store[T] = Store() if store is None else store
         self.problem = ""
-        self.unreadable: dict[str, Broken] = {}
+        self.unreadable: dict[str, protocol.Broken] = {}
         self.is_denied = False
         self.lists = 0
         self.failures = 0
@@ -168,7 +158,7 @@ class Reflector(Generic[T]):
             try:
                 await self._list_unless_denied()
                 await self._watch_until_gone()
-            except ClusterError as error:
+            except protocol.ClusterError as error:
                 await self._pause(f"list {self.kind.plural}: {error}")
             except Exception as error:  # nothing that an API server sends may end the loop
                 if not self._guard.contains("list and watch", error):
@@ -178,10 +168,7 @@ class Reflector(Generic[T]):
                 await self._source.close()
 
     async def relist(self) -> None:
-        """List again by a quorum read, while the watch continues.
-
-        Raises ClusterError; the store is then unchanged.
-        """
+        """List again by a quorum read, while the watch continues. Raises ClusterError; the store is then unchanged."""
         await self._list(self._source.list, watching=True)
 
     def observe(self, new: T) -> None:
@@ -198,7 +185,7 @@ class Reflector(Generic[T]):
     async def _list_unless_denied(self) -> None:
         try:
             await self._list(self._source.begin)
-        except (Forbidden, NotFound) as error:
+        except (protocol.Forbidden, protocol.NotFound) as error:
             if not self.is_denied:
                 self.is_denied = True
                 if self._on_denied is not None:
@@ -206,7 +193,7 @@ class Reflector(Generic[T]):
             self._answered.set()
             raise
 
-    async def _list(self, read: Callable[[], Awaitable[Listing[T]]], *, watching: bool = False) -> None:
+    async def _list(self, read: Callable[[], Awaitable[protocol.Listing[T]]], *, watching: bool = False) -> None:
         async with self._listing:
             self._outdated = False
             seen = self._seen
@@ -232,7 +219,7 @@ class Reflector(Generic[T]):
             if self._on_rewound is not None:
                 self._on_rewound()
 
-    def _is_past(self, listing: Listing[T], seen: int, *, watching: bool) -> bool:
+    def _is_past(self, listing: protocol.Listing[T], seen: int, *, watching: bool) -> bool:
         """Return whether a list shows a state from before version `seen`, which was known when the
         list was asked for: only a server that lost data (etcd restored) does.
 
@@ -251,7 +238,7 @@ class Reflector(Generic[T]):
                     return True
         return False
 
-    def _absorb(self, listing: Listing[T], newest: int, *, trust_all: bool) -> None:
+    def _absorb(self, listing: protocol.Listing[T], newest: int, *, trust_all: bool) -> None:
         broken = {each.object.key: each for each in listing.broken}
         keys = [item.key for item in listing.items]
         present = {*broken, *keys}
@@ -282,11 +269,11 @@ class Reflector(Generic[T]):
             try:
                 await self._watch_until_outdated()
                 lasted = True
-            except Gone:
+            except protocol.Gone:
                 return
-            except Interrupted:
+            except protocol.Interrupted:
                 pass
-            except ClusterError as error:
+            except protocol.ClusterError as error:
                 problem = f"watch {self.kind.plural}: {error}"
             is_idle = self._seen == before
             failures = failures + 1 if problem and is_idle else 0
@@ -320,7 +307,7 @@ class Reflector(Generic[T]):
                     if version > self._seen:
                         self._take(event, key, version)
 
-    def _take(self, event: WatchEvent[T] | Broken, key: str, version: int) -> None:
+    def _take(self, event: protocol.WatchEvent[T] | protocol.Broken, key: str, version: int) -> None:
         self._seen = version
         if event.type == "BOOKMARK":
             return
@@ -335,13 +322,13 @@ class Reflector(Generic[T]):
         if version <= observed:
             return
         if event.problem:
-            self._note(Broken(event.type, event.object, event.problem))
+            self._note(protocol.Broken(event.type, event.object, event.problem))
         else:
             self.unreadable.pop(key, None)
-        if not isinstance(event, Broken):
+        if not isinstance(event, protocol.Broken):
             self._report(current, event.object, key)
 
-    def _note(self, broken: Broken) -> None:
+    def _note(self, broken: protocol.Broken) -> None:
         """Report an unreadable object, unless this version was reported before."""
         key = broken.object.key
         known = self.unreadable.get(key)

@@ -11,17 +11,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from hami_dra.api import resource
 from hami_dra.api.core import NodeSelector
 from hami_dra.api.meta import Object, ObjectMeta, OwnerReference
-from hami_dra.api.resource import (
-    AllocationResult,
-    ConsumerReference,
-    DeviceAllocationResult,
-    DeviceRequestAllocationResult,
-    ResourceClaim,
-    ResourceClaimSpec,
-    ResourceClaimStatus,
-)
 
 T = TypeVar("T")
 
@@ -44,23 +36,23 @@ def identity(document: Any) -> Object:
     return Object(metadata=msgspec.structs.replace(metadata, owner_references=owners))
 
 
-def salvaged_claim(document: Any, problem: str) -> ResourceClaim:
+def salvaged_claim(document: Any, problem: str) -> resource.ResourceClaim:
     """Return the claim with its readable parts.
 
     `document`: the claim's decoded JSON. `problem`: why it is not a ResourceClaim.
     """
     status = _mapping(_mapping(document).get("status"))
-    return ResourceClaim(
+    return resource.ResourceClaim(
         metadata=identity(document).metadata,
-        spec=ResourceClaimSpec(unreadable=problem),
-        status=ResourceClaimStatus(
+        spec=resource.ResourceClaimSpec(unreadable=problem),
+        status=resource.ResourceClaimStatus(
             allocation=_allocation(status.get("allocation")),
-            reserved_for=_readable(_sequence(status.get("reservedFor")), ConsumerReference),
+            reserved_for=_readable(_sequence(status.get("reservedFor")), resource.ConsumerReference),
         ),
     )
 
 
-def _allocation(document: Any) -> AllocationResult | None:
+def _allocation(document: Any) -> resource.AllocationResult | None:
     """Return the allocation, or None if there is none.
 
     An allocation without any readable device still counts as an allocation.
@@ -70,23 +62,26 @@ def _allocation(document: Any) -> AllocationResult | None:
     found = _mapping(document)
     selectors = _readable([found.get("nodeSelector")], NodeSelector)
     stamps = [each for each in (found.get("allocationTimestamp"),) if isinstance(each, str)]
-    return AllocationResult(
-        devices=DeviceAllocationResult(results=_results(_sequence(_mapping(found.get("devices")).get("results")))),
+    return resource.AllocationResult(
+        devices=resource.DeviceAllocationResult(
+            results=_results(_sequence(_mapping(found.get("devices")).get("results")))
+        ),
         node_selector=selectors[0] if selectors else None,
         allocation_timestamp=stamps[0] if stamps else None,
     )
 
 
-def _results(documents: Iterable[Any]) -> tuple[DeviceRequestAllocationResult, ...]:
+def _results(documents: Iterable[Any]) -> tuple[resource.DeviceRequestAllocationResult, ...]:
     """Return every result that names a device: it holds that device, whatever else is unreadable.
 
     It holds the device exclusively if its shares cannot be read.
     """
-    found: list[DeviceRequestAllocationResult] = []
+    found: list[resource.DeviceRequestAllocationResult] = []
     for document in documents:
         named = {name: _mapping(document).get(name) for name in ("request", "driver", "pool", "device")}
-        found += _readable([document], DeviceRequestAllocationResult) or _readable(
-            [{name: value for name, value in named.items() if isinstance(value, str)}], DeviceRequestAllocationResult
+        found += _readable([document], resource.DeviceRequestAllocationResult) or _readable(
+            [{name: value for name, value in named.items() if isinstance(value, str)}],
+            resource.DeviceRequestAllocationResult,
         )
     return tuple(found)
 

@@ -33,10 +33,7 @@ class InvalidSelector(ValueError):
 
 
 def label_predicate(selector: str) -> Predicate:
-    """Return the predicate of a label selector; an empty one matches everything.
-
-    Raises InvalidSelector.
-    """
+    """Return the predicate of a label selector; an empty one matches everything. Raises InvalidSelector."""
     tests = [_label_test(term) for term in _terms(selector)]
     if not tests:
         return lambda _raw: True

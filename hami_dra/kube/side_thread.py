@@ -82,10 +82,7 @@ class SideThread:
 
     @asynccontextmanager
     async def entered(self, manager: Callable[[], AbstractAsyncContextManager[T]]) -> AsyncIterator[T]:
-        """Enter a context manager in the thread, yield its value, and leave it there.
-
-        Raises what entering raises.
-        """
+        """Enter a context manager in the thread, yield its value, and leave it there. Raises what entering raises."""
         here = asyncio.get_running_loop()
         value: asyncio.Future[T] = here.create_future()
 

@@ -1,4 +1,1 @@
-"""Live readings of the hardware: memory in use, utilisation, temperature, power, errors.
-
-Read by the node driver.
-"""
+"""Live readings of the hardware: memory in use, utilisation, temperature, power, errors. Read by the node driver."""

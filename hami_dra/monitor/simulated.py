@@ -39,10 +39,7 @@ class Load(Struct, frozen=True):
 
 
 class SimulatedSampler:
-    """Implements `hami_dra.monitor.readings.Sampler`.
-
-    `loads`: by UUID, called for each sample; `now`: seconds.
-    """
+    """Implements `hami_dra.monitor.readings.Sampler`. `loads`: by UUID, called for each sample; `now`: seconds."""
 
     source = SOURCE
 

@@ -37,10 +37,7 @@ class Stream:
         self._run: _Run | None = None
 
     def next(self) -> str:
-        """Return the last complete line, once; at the first call wait for one.
-
-        Raises ToolMissing, ToolFailed.
-        """
+        """Return the last complete line, once; at the first call wait for one. Raises ToolMissing, ToolFailed."""
         said = " ".join([self._tool.name, *self._arguments])
         with self._news:
             if self._closed:

@@ -4,7 +4,7 @@ Called by the vendors when they publish cards, and by `hami-dra topology`. In: t
 cards. Out: the groups.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 
 def islands(links: Mapping[int, Mapping[int, int]]) -> tuple[tuple[int, ...], ...]:
@@ -22,17 +22,18 @@ def islands(links: Mapping[int, Mapping[int, int]]) -> tuple[tuple[int, ...], ..
             if lanes > 0 and peer in neighbours and peer != card:
                 neighbours[card].add(peer)
                 neighbours[peer].add(card)
-    groups: list[tuple[int, ...]] = []
+    return tuple(tuple(sorted(group)) for group in connected(neighbours) if len(group) > 1)
+
+
+def connected(neighbours: Mapping[int, set[int]]) -> Iterator[set[int]]:
+    """Yield the connected components, by their lowest member. A neighbour is one both ways."""
     seen: set[int] = set()
-    for card in sorted(neighbours):
-        if card in seen:
-            continue
-        group, queue = {card}, [card]
-        while queue:
-            fresh = neighbours[queue.pop()] - group
-            group |= fresh
-            queue.extend(fresh)
-        seen |= group
-        if len(group) > 1:
-            groups.append(tuple(sorted(group)))
-    return tuple(groups)
+    for card in sorted(neighbours.keys()):
+        if card not in seen:
+            group, queue = {card}, [card]
+            while queue:
+                fresh = neighbours[queue.pop()] - group
+                group |= fresh
+                queue.extend(fresh)
+            seen |= group
+            yield group

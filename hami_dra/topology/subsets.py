@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from hami_dra.api.arrays import Bools, Ints, Positions
+from hami_dra.topology.islands import connected
 from hami_dra.topology.pairs import Pairs
 
 MOST_SETS: Final = comb(16, 8)
@@ -68,19 +69,8 @@ def components(pairs: Pairs, free: Sequence[int]) -> dict[int, int]:
 
     An island is a group connected by links; 1: the card has none.
     """
-    members = list(free)
-    sizes: dict[int, int] = {}
-    for card in members:
-        if card in sizes:
-            continue
-        island, queue = {card}, [card]
-        while queue:
-            row = pairs.linked[queue.pop()]
-            fresh = [peer for peer in members if row[peer] and peer not in island]
-            island.update(fresh)
-            queue.extend(fresh)
-        sizes.update(dict.fromkeys(island, len(island)))
-    return sizes
+    linked = {card: {peer for peer in free if pairs.linked[card][peer]} for card in free}
+    return {card: len(island) for island in connected(linked) for card in island}
 
 
 def cliques(pairs: Pairs, free: Sequence[int], least: int) -> list[int]:

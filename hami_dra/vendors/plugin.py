@@ -1,11 +1,13 @@
 """One vendor as one object: everything that the rest of hami-dra knows of it.
 
 Created by the `__init__` of each vendor's folder as `PLUGIN`, collected by `registry`. Code that
-reads hardware (libraries, tools) is behind a function that imports it when it is called, so that
-the controller and the commands load none of it.
+reads hardware (libraries, tools) is `imported` when it is called, so that the controller and the
+commands load none of it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,16 @@ from hami_dra.monitor.usage import UsageReader
 from hami_dra.vendors.legacy import LegacyVendor
 from hami_dra.vendors.protocol import Vendor
 from hami_dra.vendors.publishing import Json, PublishingVendor
+
+
+def imported(path: str, arguments: int | None = None) -> Callable[..., Any]:
+    """Return a function that imports what it calls when it is called: `package.module:name`.
+
+    `arguments`: how many of its own arguments it passes on; None: all.
+    """
+    module, _, name = path.partition(":")
+    return lambda *given: attrgetter(name)(import_module(module))(*given[:arguments])
+
 
 Imitation = Callable[[Machine, Sequence[Card]], list[Json]]
 """What another driver publishes of a machine with these cards."""

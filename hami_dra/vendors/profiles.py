@@ -3,8 +3,7 @@
 Called by the inventory once per ResourceSlice, and by the commands that show published devices.
 hami-dra's own drivers are read as their vendors define. For another driver that is managed
 (`--manage`) the profile comes from a file (`--manage-profile`, `driver_profile_file`) or from the
-list below. A driver without either is read by hami-dra's own attribute names, if it publishes
-them.
+list below. A driver without either is read by hami-dra's own attribute names, if it publishes them.
 """
 
 from collections.abc import Mapping

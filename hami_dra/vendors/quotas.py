@@ -1,9 +1,8 @@
 """Quotas of a namespace for a vendor's cards: the ResourceQuota keys of each vendor, and how they
 are counted.
 
-Read by `controller.inventory.quotas` (usage and headroom) and `controller.webhook.quota`
-(what can never fit). In: capacities of one
-allocated card. Out: whole numbers. Pure.
+Read by `controller.inventory.quotas` (usage and headroom) and `controller.webhook.quota` (what can
+never fit). In: capacities of one allocated card. Out: whole numbers. Pure.
 
 A key is `limits.` and one of the old resource names (HAMi pkg/device/quota.go, IsManagedQuota).
 HAMi enforces those of memory and cores; here the names that count cards are enforced too, as shown

@@ -10,8 +10,7 @@ import pytest
 from controller.inventory.inventory import Inventory
 from controller.reconcile.runtime.clock import LoopClock
 from controller.reconcile.runtime.informers import Informers
-from controller.scoring.packing import Packing
-from controller.scoring.policies import InvalidPolicy, Policies
+from controller.scoring.policies import InvalidPolicy, Packing, Policies
 from controller.scoring.policy_resolution import resolve_policies
 from hami_dra.api import kinds, names
 from hami_dra.api.resource import ResourceClaim

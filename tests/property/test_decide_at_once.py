@@ -10,6 +10,7 @@ from controller.decide import Decision, Options, PodClaim, SchedulingRequest, de
 from controller.scoring.policies import DevicePolicy, Policies
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.resource import ResourceClaim
+from tests.support.assumed import assume
 from tests.support.changing import MACHINES, NODES, ChangingCluster
 
 CLASSES = {"any": "true", "nvidia": 'device.driver == "nvidia.hami.io"'}
@@ -111,7 +112,7 @@ class Cluster(ChangingCluster):
             if isinstance(at_once, Decision):
                 assert at_once.trace.fitting.tolist() == considered.trace.fitting.tolist()
                 uid = request.pod.metadata.uid
-                self.inventory.assume(uid, at_once.allocations[0].allocation)
+                assume(self.inventory, uid, at_once.allocations[0].allocation)
                 self.inventory.assume_pod(request.pod, at_once.node)
                 self.placed.append(uid)
 

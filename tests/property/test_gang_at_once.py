@@ -10,9 +10,9 @@ from controller.allocation import Attempt
 from controller.decide import Decision, decide, decision
 from controller.gangs import TopologyConstraint, UnitDecision, decide_gang
 from controller.gangs.member_placements import MemberPlacements
-from controller.inventory.ledger import held_by
 from tests.cards import CLASS, DRIVER, card, claim, node, request, slice_of, whole
 from tests.property.test_gang_decisions import part
+from tests.support.assumed import held_by
 from tests.support.examples import examples
 from tests.support.gang_requests import OPTIONS, cluster, gang, held, member
 from tests.support.quotas import quota_object

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from controller.gangs import UnitDecision, UnitRefusal, decide_gang
 from tests.cards import card, claim, node, request, slice_of
+from tests.support import assumed
 from tests.support.gang_requests import DRIVER, OPTIONS, RACK, cluster, gang, held, member, within
 
 STEPS = 20_000
@@ -177,5 +178,5 @@ def test_what_can_be_placed_is_placed_all_or_nobody(spots, asks, racks, data):
 
 def assume(inventory, other, answer):
     for entry in answer.allocations:
-        inventory.assume(entry.claim.metadata.uid, entry.allocation)
+        assumed.assume(inventory, entry.claim.metadata.uid, entry.allocation)
     inventory.assume_pod(other.pod, answer.node)

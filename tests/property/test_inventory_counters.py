@@ -10,6 +10,7 @@ from controller.inventory.model import DeviceId
 from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from tests.cards import node, slice_of
+from tests.support.assumed import assume
 
 DRIVER = "nvidia.hami.io"
 
@@ -61,7 +62,7 @@ def test_blocked_is_what_the_search_could_not_pay(seed):
             row = inventory.devices.row_of(DeviceId(DRIVER, "n", name))
             if not inventory.devices.blocked[row] and name not in claims:
                 claims[name] = f"claim-{number}"
-                inventory.assume(claims[name], held(name))
+                assume(inventory, claims[name], held(name))
         check(inventory)
     if chance.random() < 0.5:
         # the Node comes and goes while its slices stay; meanwhile somebody else may let go of a device
@@ -86,7 +87,7 @@ def test_a_node_that_comes_after_its_slices_or_comes_again_finds_the_same_blocke
     for each in published():
         late.slice_changed(None, each)
     for inventory in (usual, late, again):
-        inventory.assume("c", held("gpu-0"))
+        assume(inventory, "c", held("gpu-0"))
     again.node_changed(node("n"), None)
     for inventory in (late, again):
         inventory.node_changed(None, node("n"))
@@ -102,7 +103,7 @@ def blocked_devices(inventory):
 
 def test_without_counters_nothing_is_blocked_any_more():
     inventory = cut_up()
-    inventory.assume("c", held("gpu-0"))
+    assume(inventory, "c", held("gpu-0"))
     assert inventory.devices.blocked[: inventory.devices.size].any()
     plain = [slice_of("n", [{"name": "gpu-0"}, {"name": "gpu-0-mig-1g-10gb-0"}], name="n-9", count=1, generation=2)]
     for each in published():

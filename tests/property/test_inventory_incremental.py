@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from controller.inventory.inventory import Inventory
 from hami_dra.api.resource import DeviceTaintRule
 from tests.cards import DRIVER, card, claim, device_class, node, pod, slice_of, whole
+from tests.support.assumed import assume
 
 NODES = ["n1", "n2"]
 EXPRESSION = 'device.attributes["hami.io"].?productName.orValue("") == "Tesla T4"'
@@ -173,7 +174,7 @@ class Story:
                 feed(self.live, key[0], None, self.objects[key])
             case ("assume", number, home, index, gib):
                 self.assumed[f"claim-c{number}"] = allocation(home, index, gib)
-                self.live.assume(f"claim-c{number}", allocation(home, index, gib))
+                assume(self.live, f"claim-c{number}", allocation(home, index, gib))
             case ("forget", number):
                 self.assumed.pop(f"claim-c{number}", None)
                 self.live.forget(f"claim-c{number}")
@@ -202,7 +203,7 @@ class Story:
         for (kind, _), each in sorted(self.objects.items(), key=lambda entry: entry[0]):
             feed(made, kind, None, each)
         for uid, what in self.assumed.items():
-            made.assume(uid, what)
+            assume(made, uid, what)
         for each, home in self.assumed_pods.values():
             made.assume_pod(each, home)
         return made

@@ -17,7 +17,7 @@ from controller.inventory.card_grid import CardGrid
 from controller.scoring import free_capacity
 from controller.scoring import ranking as rankings
 from controller.scoring.free_capacity import card_grid_of
-from controller.scoring.packing import Packing
+from controller.scoring.policies import Packing
 from hack.bench import packing_fgd
 from hack.bench.packing_fgd import FgdRanker
 from hack.bench.packing_replay import Cluster, Policy, policy_of

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hami_dra.api.resource import ResourceSlice
 from hami_dra.driver.limits import check_pools
-from hami_dra.driver.plan import plan
+from hami_dra.driver.plan import Plan, plan
 from hami_dra.driver.slices import Pool, SliceContent, slice_body
 
 
@@ -126,7 +126,7 @@ def test_any_pool_follows_any_other_without_a_mixture(before, after):
     generation = server.seen()[0]
     server.history.clear()
     carry_out(server, after)
-    assert plan(after, server.listed()).is_empty
+    assert plan(after, server.listed()) == Plan((), (), ())
     assert not check_pools(server.objects.values())
     assert server.seen()[1] == offer(after)
     assert server.seen()[0] >= generation
@@ -141,7 +141,7 @@ def test_interrupted_anywhere_and_then_wanting_something_else(before, between, a
     server.history.clear()
     start = server.seen()
     carry_out(server, after)
-    assert plan(after, server.listed()).is_empty
+    assert plan(after, server.listed()) == Plan((), (), ())
     assert server.seen()[1] == offer(after)
     allowed = {offer(after), start[1] if start else offer(after)}
     for seen in server.history:
@@ -173,7 +173,7 @@ def test_whatever_is_done_to_the_slices_is_put_right(pool, data):
         elif harm == "selector":
             body["spec"]["nodeSelector"] = {"nodeSelectorTerms": [{}]}
     carry_out(server, pool)
-    assert plan(pool, server.listed()).is_empty
+    assert plan(pool, server.listed()) == Plan((), (), ())
     assert server.seen()[1] == offer(pool)
     assert not check_pools(server.objects.values())
 

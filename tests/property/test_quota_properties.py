@@ -13,6 +13,7 @@ from controller.decide import Decision, Options, PodClaim, SchedulingRequest, de
 from controller.inventory.inventory import Inventory
 from controller.scoring.policies import DevicePolicy, Policies
 from tests.cards import allocated, card, claim, device_class, node, pod, request, slice_of
+from tests.support.assumed import assume
 from tests.support.quotas import MIB, quota_object
 
 DRIVER = "nvidia.hami.io"
@@ -90,7 +91,7 @@ class Account:
             allocation = {"devices": {"results": self.results()}}
             if all(result.get("adminAccess") for result in allocation["devices"]["results"]):
                 return  # what holds nothing is no assumption
-            self.inventory.assume(chosen.metadata.uid, copy.deepcopy(allocation))
+            assume(self.inventory, chosen.metadata.uid, copy.deepcopy(allocation))
             self.assumed[chosen.metadata.uid] = (chosen.metadata.namespace, allocation["devices"]["results"])
 
     def do_forget(self):
@@ -268,7 +269,7 @@ def test_a_pod_is_refused_only_where_no_choice_of_cards_would_do(sizes, wanted, 
     if isinstance(answer, Decision):
         for entry in answer.allocations:
             inventory.claim_changed(None, entry.claim)
-            inventory.assume(entry.claim.metadata.uid, entry.allocation)
+            assume(inventory, entry.claim.metadata.uid, entry.allocation)
         used = inventory.quotas.used("default")
         assert all(not used.get(key) or used[key] <= most for key, most in hard.items())
     else:

@@ -20,6 +20,7 @@ from controller.inventory.usage_columns import SharedCounters, UsageColumns
 from hami_dra.kube.store import Index
 from tests.cards import DRIVER, allocated, card, device_class, node, slice_of
 from tests.property.test_inventory_counters import published
+from tests.support.assumed import assume
 from tests.support.examples import examples
 from tests.support.gang_requests import OPTIONS, member
 from tests.support.quotas import quota_object
@@ -81,7 +82,7 @@ def run(inventory, request, answer, *, bound):
             inventory.claim_changed(None, allocated(entry.claim, entry.allocation))
         else:
             inventory.claim_changed(None, entry.claim)
-            inventory.assume(entry.claim.metadata.uid, entry.allocation)
+            assume(inventory, entry.claim.metadata.uid, entry.allocation)
     if bound:
         spec = msgspec.structs.replace(request.pod.spec, node_name=answer.node)
         inventory.pod_changed(None, msgspec.structs.replace(request.pod, spec=spec))

@@ -7,6 +7,7 @@ from hami_dra.api.core import Node
 from hami_dra.api.resource import DeviceClass, ResourceSlice
 from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
+from tests.support.assumed import assume
 
 MACHINES = ("v100-pairs-8", "c500-8", "p800-oam-8", "a2-ultragpu-2g-mig")
 NODES = [f"n{number}" for number in range(4)]
@@ -60,7 +61,7 @@ class ChangingCluster:
         result = {"request": "r", "driver": driver, "pool": name, "device": device, "shareID": "s"}
         result["consumedCapacity"] = {"memory": "9Gi", "cores": "20", "shares": "1"}
         allocation = {"devices": {"results": [result]}}
-        self.inventory.assume(f"{name}/{card}", allocation)
+        assume(self.inventory, f"{name}/{card}", allocation)
 
     def leave(self, name, card):
         self.inventory.forget(f"{name}/{card}")

@@ -5,6 +5,7 @@ from controller.gangs import GangKey, TopologyConstraint, Unit
 from controller.inventory.inventory import Inventory
 from controller.scoring.policies import DevicePolicy, Policies
 from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of
+from tests.support.assumed import assume
 
 OPTIONS = Options(managed=frozenset({DRIVER}))
 CLIQUE = "nvidia.com/gpu.clique"
@@ -52,7 +53,7 @@ def occupy(inventory, name, count, *, first=None, memory="16Gi"):
         {"request": "gpu", "driver": DRIVER, "pool": name, "device": f"gpu-{each}", "consumedCapacity": consumed}
         for each in range(first, first + count)
     ]
-    inventory.assume(f"tenant-{name}-{first}", {"devices": {"results": results}})
+    assume(inventory, f"tenant-{name}-{first}", {"devices": {"results": results}})
 
 
 def nodes_of(decision):

@@ -19,7 +19,6 @@ import numpy as np
 from controller.decide import ClaimAllocation, Decision, Options, SchedulingRequest, Score, Unschedulable
 from controller.decide.company import Company
 from controller.inventory.inventory import Inventory
-from controller.inventory.ledger import held_by
 from controller.reasons import catalogue
 from controller.reasons.catalogue import CODES
 from controller.reconcile.controller import Controller
@@ -33,6 +32,7 @@ from hami_dra.kube.embedded import EmbeddedControlPlane
 from hami_dra.kube.lease_timings import Timings
 from hami_dra.kube.protocol import Cluster
 from hami_dra.vendors import device_codes
+from tests.support.assumed import held_by
 from tests.support.controller_settings import controller_settings
 from tests.support.steered_cluster import SteeredCluster
 from tests.support.virtual_time import VirtualClock, run

@@ -31,6 +31,7 @@ from controller.scoring.policy_resolution import resolve_policies
 from hami_dra.api import names
 from hami_dra.api.core import Namespace, Node, Pod
 from hami_dra.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from tests.support.assumed import assume
 from tests.support.random_clusters import ID, NAMESPACE, NODE, OURS, RandomCluster
 
 Json = dict[str, Any]
@@ -185,7 +186,7 @@ class Comparison:
             for number, (claim, allocation) in enumerate(zip(waiting, ours.allocations, strict=True))
         ]
         for claim, allocation in zip(waiting, ours.allocations, strict=True):
-            self._inventory.assume(claim["metadata"]["uid"], allocation)
+            assume(self._inventory, claim["metadata"]["uid"], allocation)
         again = [_renamed(claim) for claim in waiting]
         for later in (self._cluster["later"], again):
             self._compare_first_fit("the next pod", later, self._upstream([*allocated, *later]))

@@ -13,8 +13,7 @@ from controller.insight.doctor import (
     hardware,
     leftovers,
     policies,
-    refused_pods,
-    unserved,
+    waiting_pods,
 )
 from controller.insight.doctor.model import DoctorReport, Finding, Severity, State
 
@@ -45,10 +44,10 @@ CHECKS: Final = (
     Check("claims", allocations.claims),
     Check("devices", allocations.devices),
     Check("pods", allocations.pods),
-    Check("refusals", refused_pods.refusals),
-    Check("schedulers", unserved.schedulers),
-    Check("unconverted", unserved.unconverted),
-    Check("notices", unserved.notices),
+    Check("refusals", waiting_pods.refusals),
+    Check("schedulers", waiting_pods.schedulers),
+    Check("unconverted", waiting_pods.unconverted),
+    Check("notices", waiting_pods.notices),
     Check("quotas", allocations.quotas),
 )
 

@@ -14,7 +14,7 @@ from controller.gangs import SOURCES, Gangs, Unit
 from controller.insight.manifests import Item, Raw, derived_uid, read
 from controller.insight.simulation.settings import SimulationSettings
 from controller.insight.simulation.volume_claims import with_default_class
-from controller.inventory import Inventory, PoolGates
+from controller.inventory import Inventory
 from controller.preemption import Budgets, Preemption, PreemptionRules, Tenants, latest_moment
 from controller.webhook import IGNORE, UNCONVERTED, LegacyConversion
 from hami_dra.api import kinds, names
@@ -42,10 +42,7 @@ class SimulatedCluster:
     def __init__(self, settings: SimulationSettings) -> None:
         """Set up an empty cluster."""
         self._settings = settings
-        gates = settings.gates
-        self.inventory = Inventory(
-            PoolGates(gates.partitionable_devices, gates.compatibility_groups), profiles=settings.profiles
-        )
+        self.inventory = Inventory(settings.gates.pool_gates, profiles=settings.profiles)
         self.inventory.pod_names.everywhere = True
         self.gang_sources = settings.gang_sources or frozenset()
         self.gangs = Gangs(self.gang_sources)

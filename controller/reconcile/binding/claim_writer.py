@@ -89,7 +89,7 @@ class ClaimWriter:
     ) -> ResourceClaim:
         """Write the status of a protected claim, once. Raises Stale, Rejected, LeadershipLost.
 
-        `consumer`: for whom the claim is reserved (`consumers`).
+        `consumer`: for whom the claim is reserved (`consumer_of`).
 
         Afterwards either we have not allocated the claim, or the informers know that we have.
         """

@@ -17,17 +17,9 @@ from controller.reconcile.binding import AssumedPods, ClaimWriter, Rejected, Sta
 from controller.reconcile.queueing import NodeBackoff
 from controller.reconcile.repair.deallocation_verdict import DeallocationVerdict, PinnedPod, is_schedulable, verdict
 from controller.reconcile.runtime import Context, InFlight, messages, patches
+from hami_dra.api import podstate
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import POD
-from hami_dra.api.podstate import (
-    is_bound,
-    is_leaving,
-    is_live,
-    is_pending,
-    is_unschedulable,
-    node_made_free,
-    scheduled_condition,
-)
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.guard import LoopGuard
 from hami_dra.kube.protocol import ClusterError, NotFound
@@ -158,7 +150,7 @@ class Deallocator:
     ) -> None:
         """Clear the pod's claims; `affected` is filled before. Raises Stale, Rejected, LeadershipLost."""
         pod = await self._read_pod(pod_key)
-        if pod is None or pod.metadata.uid != uid or not is_live(pod) or pod.spec.node_name == node:
+        if pod is None or pod.metadata.uid != uid or not podstate.is_live(pod) or pod.spec.node_name == node:
             return
         held = [claim for claim in self.context.informers.claims_of(pod) if self._may_clear(claim, node)]
         if not held and found.cause not in ("sibling", "gang"):
@@ -196,7 +188,9 @@ class Deallocator:
 
     def _affected(self, pod: Pod, held: list[ResourceClaim]) -> dict[str, Pod]:
         """Return by UID the pod, and the pending pods that share what it holds."""
-        others = (other for claim in held for other in self.context.informers.pods_of(claim.key) if is_pending(other))
+        others = (
+            other for claim in held for other in self.context.informers.pods_of(claim.key) if podstate.is_pending(other)
+        )
         return {pod.metadata.uid: pod} | {other.metadata.uid: other for other in others}
 
     def _refuse(self, pods: Iterable[Pod], node: str, why: str) -> None:
@@ -220,8 +214,8 @@ class Deallocator:
         A nomination alone says little: ours stays in the pod, next to the condition of an earlier
         attempt, until kube-scheduler has written the result of this one.
         """
-        node = node_made_free(pod)
-        return node if node and any(map(is_leaving, self.context.informers.pods_on(node))) else ""
+        node = podstate.node_made_free(pod)
+        return node if node and any(map(podstate.is_leaving, self.context.informers.pods_on(node))) else ""
 
     def _report(self, pod: Pod, cleared: int, node: str, found: DeallocationVerdict) -> None:
         log.info("pod %s: node %s given up (%d claims cleared): %s", pod.key, node, cleared, found.why)
@@ -289,10 +283,10 @@ class Deallocator:
             return
         now = self.context.clock.monotonic()
         watched = self._watched.get(uid)
-        condition = scheduled_condition(pod)
+        condition = podstate.scheduled_condition(pod)
         if watched is None or watched.node != node:
             self._watched[uid] = PinnedPod(pod.key, node, now, condition)
-        elif not is_unschedulable(pod):
+        elif not podstate.is_unschedulable(pod):
             watched.condition, watched.refused_at = condition, None
         elif watched.condition != condition and watched.refused_at is None:
             watched.refused_at = now
@@ -302,7 +296,7 @@ class Deallocator:
         if not self.claims.is_ours(claim) or patches.pinned_node(claim) != node:
             return False
         users = {pod.metadata.uid: pod for pod in self.context.informers.pods_of(claim.key)}
-        bound = any(is_bound(pod) and pod.spec.node_name == node for pod in users.values())
+        bound = any(podstate.is_bound(pod) and pod.spec.node_name == node for pod in users.values())
         reserved_elsewhere = any(
             consumer.uid not in users and not any(is_of_group(consumer, pod) for pod in users.values())
             for consumer in claim.status.reserved_for
@@ -322,7 +316,7 @@ class Deallocator:
             is_consumer = pod.metadata.uid in reserved or any(
                 is_of_group(consumer, pod) for consumer in old.status.reserved_for
             )
-            if is_consumer and is_pending(pod):
+            if is_consumer and podstate.is_pending(pod):
                 self.context.metrics.undos.labels("scheduler").inc()
                 self._refuse((pod,), node, _given_up(node))
                 self.refusals.settle(pod.metadata.uid, now, now + self.context.settings.repair.settle_time)
@@ -348,7 +342,7 @@ def _given_up(node: str) -> str:
 
 def _quoted(why: str, pod: Pod) -> str:
     """Return why a node was given up, with what kube-scheduler says of the pod."""
-    condition = scheduled_condition(pod) if is_unschedulable(pod) else None
+    condition = podstate.scheduled_condition(pod) if podstate.is_unschedulable(pod) else None
     said = condition.message if condition is not None else ""
     return why if said in why else f"{why}: {said}"
 

@@ -1,7 +1,4 @@
-"""Reports to owners of pods that get no devices as they are what to do.
-
-Subscribed by the controller.
-"""
+"""Reports to owners of pods that get no devices as they are what to do. Subscribed by the controller."""
 
 from collections import Counter
 

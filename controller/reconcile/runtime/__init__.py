@@ -9,8 +9,7 @@ from controller.reconcile.runtime.heartbeat import Heartbeat
 from controller.reconcile.runtime.held_back import HeldBack
 from controller.reconcile.runtime.in_flight import InFlight
 from controller.reconcile.runtime.informers import TAINT_RULE_KINDS, Informer, Informers, taint_rule_kind, watch_name
-from controller.reconcile.runtime.metrics import Metrics
-from controller.reconcile.runtime.queue_stats import QueueStats, State
+from controller.reconcile.runtime.metrics import Metrics, QueueStats, State
 from controller.reconcile.runtime.settings import DriverSettings, Mode, SchedulingSettings, SelectorLimits, Settings
 from controller.reconcile.runtime.uninstall_lease import UninstallWatch, uninstalling_until
 from controller.reconcile.runtime.watchdog import Watchdog

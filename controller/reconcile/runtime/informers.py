@@ -19,13 +19,12 @@ from controller.inventory import Inventory
 from controller.preemption import Tenants
 from controller.reconcile.runtime.clock import Clock
 from hami_dra.api import kinds
-from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
+from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.api.podclaims import claim_keys, volume_claim_keys
 from hami_dra.api.podstate import is_pending
-from hami_dra.api.policy import PodDisruptionBudget
-from hami_dra.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from hami_dra.api.resource import DeviceTaintRule, ResourceClaim, ResourceClaimTemplate
 from hami_dra.kube.guard import LoopGuard, count_nothing
 from hami_dra.kube.protocol import Broken, Cluster, ClusterError
 from hami_dra.kube.reflector import Reflector, log_broken
@@ -44,6 +43,7 @@ UNREAD_STORAGE: Final = (
     "volumes of pods are considered without it; the rest becomes known when kube-scheduler refuses a node"
 )
 """The consequence of a kind of `kinds.STORAGE` that cannot be read."""
+_UNREAD_BUDGETS: Final = "no pod is evicted for another one without it (manifests/optional/preemption.yaml)"
 
 
 def watch_name(kind: Kind[Any]) -> str:
@@ -171,73 +171,61 @@ class Informers:
         gang_sources: Collection[Source] = frozenset(),
         preempts: bool = False,
     ) -> None:
+        def informer(kind: Kind[T], store: Store[T] | None = None, **options: Any) -> Informer[T]:
+            return Informer(cluster, kind, clock, store, count=count, **options)
+
         self._rewound = asyncio.Event()
-        pod_store: Store[Pod] = Store(
-            claim=claim_keys, template=_template_keys, node=_node_names, volume_claim=volume_claim_keys
-        )
         self._cluster = cluster
-        self.pods: Informer[Pod] = Informer(cluster, kinds.POD, clock, pod_store, count=count)
-        self.nodes: Informer[Node] = Informer(cluster, kinds.NODE, clock, count=count)
-        self.namespaces: Informer[Namespace] = Informer(cluster, kinds.NAMESPACE, clock, count=count)
-        self.quotas: Informer[ResourceQuota] = Informer(cluster, kinds.RESOURCE_QUOTA, clock, count=count)
-        self.claims: Informer[ResourceClaim] = Informer(
-            cluster,
-            kinds.RESOURCE_CLAIM,
-            clock,
-            Store(device=allocated_devices),
-            count=count,
-            on_rewound=self._list_again,
+        self.pods = informer(
+            kinds.POD,
+            Store(claim=claim_keys, template=_template_keys, node=_node_names, volume_claim=volume_claim_keys),
         )
-        self.templates: Informer[ResourceClaimTemplate] = Informer(
-            cluster, kinds.RESOURCE_CLAIM_TEMPLATE, clock, count=count
-        )
-        self.slices: Informer[ResourceSlice] = Informer(cluster, kinds.RESOURCE_SLICE, clock, count=count)
-        self.classes: Informer[DeviceClass] = Informer(cluster, kinds.DEVICE_CLASS, clock, count=count)
-        self.taint_rules: Informer[DeviceTaintRule] | None = (
-            Informer(cluster, taint_rule_kind, clock, count=count) if taint_rule_kind is not None else None
+        self.nodes = informer(kinds.NODE)
+        self.namespaces = informer(kinds.NAMESPACE)
+        self.quotas = informer(kinds.RESOURCE_QUOTA)
+        self.claims = informer(kinds.RESOURCE_CLAIM, Store(device=allocated_devices), on_rewound=self._list_again)
+        self.templates = informer(kinds.RESOURCE_CLAIM_TEMPLATE)
+        self.slices = informer(kinds.RESOURCE_SLICE)
+        self.classes = informer(kinds.DEVICE_CLASS)
+        self.taint_rules = informer(taint_rule_kind) if taint_rule_kind is not None else None
+        self.budgets = (
+            informer(kinds.POD_DISRUPTION_BUDGET, readable=_optional, unread=_UNREAD_BUDGETS) if preempts else None
         )
         self.storage: dict[str, Informer[Any]] = {
-            kind.name: Informer(
-                cluster, kind, clock, count=count, readable=inventory.volumes.set_readable, unread=UNREAD_STORAGE
-            )
+            kind.name: informer(kind, readable=inventory.volumes.set_readable, unread=UNREAD_STORAGE)
             for kind in kinds.STORAGE
         }
         """By kind."""
-        for name, informer in self.storage.items():
-            informer.subscribe(partial(inventory.volumes.changed, name))
         self.gangs = Gangs(gang_sources)
         self.tenants = Tenants(self.gangs, self.claim)
         self.pod_groups: dict[str, Informer[Any]] = {
-            kind.api_version: self._pod_groups_of(cluster, kind, clock, count)
+            kind.api_version: informer(kind, readable=self._pod_groups_readable)
             for kind in kinds.POD_GROUPS
             if SOURCES[kind.group] not in OPTIONAL_SOURCES or SOURCES[kind.group] in gang_sources
         }
         """By API version."""
+        self._subscribe(inventory)
+
+    def _subscribe(self, inventory: Inventory) -> None:
+        for name, storage in self.storage.items():
+            storage.subscribe(partial(inventory.volumes.changed, name))
+        for groups in self.pod_groups.values():
+            groups.subscribe(partial(self.gangs.group_changed, SOURCES[groups.kind.group]))
         self.nodes.subscribe(inventory.node_changed)
         self.namespaces.subscribe(inventory.namespace_changed)
         self.classes.subscribe(inventory.class_changed)
         self.slices.subscribe(inventory.slice_changed)
         self.quotas.subscribe(inventory.quota_changed)
         self.claims.subscribe(inventory.claim_changed)
+        self.claims.subscribe(partial(_claim_changed, self.tenants))
         for pod_changed in (inventory.pod_changed, self.gangs.pod_changed, self.tenants.pod_changed):
             self.pods.subscribe(pod_changed)
-        self.claims.subscribe(partial(_claim_changed, self.tenants))
-        self.budgets = self._read_budgets(cluster, clock, count) if preempts else None
         if self.taint_rules is not None:
             self.taint_rules.subscribe(inventory.taint_rule_changed)
 
-    def _pod_groups_of(
-        self, cluster: Cluster, kind: Kind[Any], clock: Clock, count: Callable[[str], None]
-    ) -> Informer[Any]:
-        source = SOURCES[kind.group]
-
-        def set_readable(_kind: Kind[Any], _readable: bool) -> None:
-            known = [self.pod_groups[each.api_version] for each in kinds.POD_GROUPS if each.group == kind.group]
-            self.gangs.set_readable(source, any(each.is_readable for each in known))
-
-        informer: Informer[Any] = Informer(cluster, kind, clock, count=count, readable=set_readable)
-        informer.subscribe(partial(self.gangs.group_changed, source))
-        return informer
+    def _pod_groups_readable(self, changed: Kind[Any], _readable: bool) -> None:
+        of_group = (self.pod_groups[kind.api_version] for kind in kinds.POD_GROUPS if kind.group == changed.group)
+        self.gangs.set_readable(SOURCES[changed.group], any(each.is_readable for each in of_group))
 
     def feeds(self) -> Iterator[Informer[Any]]:
         yield from (self.nodes, self.namespaces, self.classes, self.slices, self.templates, self.quotas)
@@ -248,18 +236,6 @@ class Informers:
             yield self.taint_rules
         if self.budgets is not None:
             yield self.budgets
-
-    def _read_budgets(
-        self, cluster: Cluster, clock: Clock, count: Callable[[str], None]
-    ) -> Informer[PodDisruptionBudget]:
-        return Informer(
-            cluster,
-            kinds.POD_DISRUPTION_BUDGET,
-            clock,
-            count=count,
-            readable=lambda _kind, _readable: None,
-            unread="no pod is evicted for another one without it (manifests/optional/preemption.yaml)",
-        )
 
     def handling(self) -> str:
         """Return the kind and key of the object that is handled at the moment; empty: none."""
@@ -380,6 +356,10 @@ class Informers:
 
 def allocated_devices(claim: ResourceClaim) -> Iterable[str]:
     return {result.device_id for result in claim.results}
+
+
+def _optional(_kind: Kind[Any], _readable: bool) -> None:
+    """Make a kind optional: nothing else has to know whether it can be read."""
 
 
 def _claim_changed(tenants: Tenants, old: ResourceClaim | None, new: ResourceClaim | None) -> None:

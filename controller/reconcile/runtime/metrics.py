@@ -5,15 +5,23 @@ computed at scrape time (cards, pods, packing, the queue, watches) are in
 `controller.reconcile.observability.collectors`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from importlib.metadata import version
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controller.inventory import Payer
-from controller.reconcile.runtime.queue_stats import QueueStats
 from hami_dra.kube.guard import LoopGuard
+
+State = Literal["ready", "no_room", "not_ours", "waiting", "held"]
+"""`Queue` describes each."""
+
+
+class QueueStats(Protocol):
+    def waiting(self) -> tuple[Mapping[State, int], Mapping[State, str]]:
+        """Return the number of pods in each state and the creation time of the oldest of each, where there is one."""
+
 
 _DECISION_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
 _PREEMPTION_BUCKETS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)

@@ -177,9 +177,7 @@ class GangLife:
     # --- the commit -------------------------------------------------------------------------------
 
     def commit(self, unit: QueuedUnit, state: GangState, placed: Sequence[tuple[Pod, Decision]]) -> None:
-        """Start the commit of the members that were placed: one of all, or one of each where enough
-        members run.
-        """
+        """Start the commit of the members that were placed: one of all, or one of each where enough members run."""
         decided = {pod.metadata.uid for pod, _ in placed}
         holders = decided | {each.pod.metadata.uid for each in unit.settled}
         check = partial(self._check, state, holders, reread=bool(unit.least))

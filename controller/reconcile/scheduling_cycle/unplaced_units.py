@@ -190,10 +190,7 @@ class UnplacedUnits:
             self.context.events.report(POD, unit.pod, waits.said, "Preempt")
 
     def wait_for_others(self, key: str, signature: Signature, *, refused_at: float | None) -> None:
-        """Postpone a pod that fits, but would violate its topology spread.
-
-        kube-scheduler must bind others first.
-        """
+        """Postpone a pod that fits, but would violate its topology spread. kube-scheduler must bind others first."""
         self._uneven.add(signature.digest)
         review = FOREVER if refused_at is None else refused_at + _EVEN_INTERVAL
         self.waiting.queue.no_room(key, signature.digest, refused_at=refused_at, review=review)

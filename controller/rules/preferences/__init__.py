@@ -1,3 +1,3 @@
-"""What pods prefer of nodes: kube-scheduler's Score plugins, one module per plugin. Pure."""
+"""What pods prefer of nodes: kube-scheduler's Score plugins. Pure."""
 
 from controller.rules.preferences.preferences import NodePreferences, PodPreferences, PreferenceScores

@@ -8,24 +8,95 @@ a PreferNoSchedule taint of some node. For them image locality counts, too; alon
 it would draw every replica of a workload to the nodes of the first, whatever the node policy.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 from msgspec import Struct
 
+from controller.cluster.nodes.node_column import NodeColumn
 from controller.cluster.nodes.nodes import Placed
+from controller.cluster.pods.affinity_terms import bounded_weight
 from controller.cluster.pods.existing_terms import ExistingTerms
 from controller.rules.filter_state import FilterState
 from controller.rules.pod_size import excess_of
 from controller.rules.preferences.image_locality import IMAGE_VOLUMES_COUNTED, ImageLocality
 from controller.rules.preferences.inter_pod_preference import inter_pod_score
-from controller.rules.preferences.prefer_no_schedule import PreferNoSchedule
-from controller.rules.preferences.preferred_node_affinity import node_affinity_score
-from controller.rules.preferences.score import PluginScore
+from controller.rules.preferences.score import PluginScore, default_normalized
 from controller.rules.preferences.soft_topology_spread import soft_spread_score
+from controller.rules.taint_states import TaintVerdicts
 from hami_dra.api.arrays import Ints, Positions
-from hami_dra.api.core import Pod
+from hami_dra.api.core import Node, Pod, PreferredSchedulingTerm, Toleration
+from hami_dra.api.selectors import term_matches, term_problem, tolerates
+
+
+def node_affinity_score(state: FilterState, pod: Pod) -> PluginScore | None:
+    """Return the pod's score; None: it prefers no node, or a term cannot be parsed."""
+    affinity = pod.spec.affinity
+    if affinity is None or affinity.node_affinity is None:
+        return None
+    terms = affinity.node_affinity.preferred_during_scheduling_ignored_during_execution
+    if not terms or any(term_problem(each.preference) for each in terms if each.weight):
+        return None
+    column = state.shapes.of(pod, "preferred nodes", terms, lambda: _weights(state, terms))
+    return lambda fitting: default_normalized(column.current()[fitting])
+
+
+def _weights(state: FilterState, terms: Sequence[PreferredSchedulingTerm]) -> NodeColumn:
+    """Return the sums by node: one by one where few changed, else by columns of labels."""
+
+    def of_node(node: Node) -> int:
+        name, labels = node.metadata.name, node.metadata.labels
+        return sum(bounded_weight(each.weight) for each in terms if term_matches(each.preference, name, labels))
+
+    def of_all() -> Ints:
+        total: Ints = np.zeros(state.nodes.size, dtype=np.int64)
+        for each in terms:
+            total += bounded_weight(each.weight) * state.labels.of_term(each.preference)
+        return total
+
+    return NodeColumn(state.nodes, of_node, 0, judge_all=of_all)
+
+
+_PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
+
+
+class PreferNoSchedule:
+    """Taints with effect PreferNoSchedule: the fewer a pod does not tolerate, the better."""
+
+    def __init__(self, state: FilterState) -> None:
+        self._nodes, self._shapes = state.nodes, state.shapes
+        self._states = state.rules.taints
+        self._taints = TaintVerdicts(self._states, lambda node: _untolerated((), node))
+        self._seen = -1
+        self._is_used = False
+
+    def score_for(self, pod: Pod) -> PluginScore | None:
+        """Return the pod's score; None: no node has such a taint that the pod does not tolerate."""
+        version = self._nodes.changes.version
+        if version != self._seen:
+            self._is_used = bool(self._taints.current().any())
+            self._seen = version
+        if not self._is_used:
+            return None
+        tolerations = tuple([each for each in pod.spec.tolerations if each.effect in {"", _PREFER_NO_SCHEDULE}])
+        column = self._shapes.of(
+            pod,
+            "preferred taints",
+            tolerations,
+            lambda: TaintVerdicts(self._states, lambda node: _untolerated(tolerations, node)),
+        )
+        if not column.current().any():
+            return None
+        return lambda fitting: default_normalized(column.current()[fitting], reverse=True)
+
+
+def _untolerated(tolerations: tuple[Toleration, ...], node: Node) -> int:
+    return sum(
+        taint.effect == _PREFER_NO_SCHEDULE and not any(tolerates(each, taint) for each in tolerations)
+        for taint in node.spec.taints
+    )
+
 
 WEIGHTS: Final[Mapping[str, int]] = {
     "TaintToleration": 3,

@@ -85,10 +85,7 @@ wants_meter.update({"_+_", "@in"})
 
 
 def add(counter: meter.Meter | None, left: Any, right: Any) -> Any:
-    """Return `left + right`.
-
-    Only results that grow need a meter, and selectors with + always have one.
-    """
+    """Return `left + right`. Only results that grow need a meter, and selectors with + always have one."""
     kind = type(left)
     other = type(right)
     if kind is other:

@@ -39,10 +39,7 @@ def _joined_length(args: Sequence[Any]) -> int:
 
 
 def count_search(counter: meter.Meter | None, pattern: str, text: str) -> None:
-    """Count the steps of a search.
-
-    RE2 may execute every instruction of the pattern at every character.
-    """
+    """Count the steps of a search. RE2 may execute every instruction of the pattern at every character."""
     if counter is not None:
         counter.work(len(text) * compile_pattern(pattern).programsize // 50)
 

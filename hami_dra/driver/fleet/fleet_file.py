@@ -12,9 +12,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hami_dra.api.config import FleetFile, FleetNodes, FleetTopology, NodeTaint
+from hami_dra.api.config import FleetFile, FleetNodes, FleetTopology, NodeTaint, problems_of
 from hami_dra.api.errors import ConfigError
-from hami_dra.api.model_errors import problems_of
 from hami_dra.driver.fleet.nodes import sharing_settings
 from hami_dra.driver.fleet.run import Fleet
 from hami_dra.kube.documents import BadDocument, read_documents

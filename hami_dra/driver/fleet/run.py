@@ -74,10 +74,6 @@ class Fleet:
         for name in [*before, *planned]:
             self._queue.add(name)
 
-    def set_fence(self, mode: FenceMode) -> None:
-        self._fence.mode = mode
-        self._requeue()
-
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reflector.run())

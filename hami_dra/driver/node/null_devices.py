@@ -12,18 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from hami_dra.api.containers import (
-    CdiDevice,
-    CommonEdits,
-    ContainerPlace,
-    ContainerVendor,
-    Edits,
-    FileTree,
-    Host,
-    HostSettings,
-    Site,
-    Tenancy,
-)
+from hami_dra.api import containers
 from hami_dra.api.hardware import Card
 from hami_dra.api.nodelacks import Lack
 
@@ -35,22 +24,24 @@ _RENDER: Final = 128
 class NullDeviceVendor:
     """A vendor whose device nodes are /dev/null. Implements `hami_dra.api.containers.ContainerVendor`."""
 
-    def __init__(self, inner: ContainerVendor) -> None:
+    def __init__(self, inner: containers.ContainerVendor) -> None:
         self.name = inner.name
         self.driver = inner.driver
         self.reads = inner.reads
         self._inner = inner
 
-    def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:
+    def sites(self, cards: Sequence[Card]) -> Mapping[str, containers.Site]:
         return self._inner.sites(cards)
 
-    def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
+    def assign(self, tenancy: containers.Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
         return self._inner.assign(tenancy, held)
 
-    def lacking(self, cards: Sequence[Card], host: Host) -> tuple[Lack, ...]:
+    def lacking(self, cards: Sequence[Card], host: containers.Host) -> tuple[Lack, ...]:
         return self._inner.lacking(cards, _WithNodes(host, cards))
 
-    def edits(self, tenancies: Sequence[Tenancy], place: ContainerPlace, host: Host) -> Edits:
+    def edits(
+        self, tenancies: Sequence[containers.Tenancy], place: containers.ContainerPlace, host: containers.Host
+    ) -> containers.Edits:
         edits = self._inner.edits(tenancies, place, _WithNodes(host, [tenancy.card for tenancy in tenancies]))
         return replace(edits, device_nodes=tuple(replace(node, host_path=_NOWHERE) for node in edits.device_nodes))
 
@@ -58,12 +49,12 @@ class NullDeviceVendor:
 class _WithNodes:
     """The machine with every device node that has a name, and without CDI devices of other programs: those are real."""
 
-    cdi_devices: Mapping[str, CdiDevice] = MappingProxyType({})
-    cdi_common_edits: tuple[CommonEdits, ...] = ()
-    driver_files: FileTree | None = None
+    cdi_devices: Mapping[str, containers.CdiDevice] = MappingProxyType({})
+    cdi_common_edits: tuple[containers.CommonEdits, ...] = ()
+    driver_files: containers.FileTree | None = None
 
-    def __init__(self, host: Host, cards: Iterable[Card]) -> None:
-        self.settings: HostSettings = replace(host.settings, nodes_required=False)
+    def __init__(self, host: containers.Host, cards: Iterable[Card]) -> None:
+        self.settings: containers.HostSettings = replace(host.settings, nodes_required=False)
         self._host = host
         self._graphics = {
             f"/sys/bus/pci/devices/{card.pci_bus_id}/drm": (f"card{card.index}", f"renderD{_RENDER + card.index}")

@@ -1,17 +1,13 @@
 """Huawei Ascend: whole NPUs, or vNPUs cut from them by a template, in rings of HCCS."""
 
-from pathlib import Path
-
 from hami_dra.api.containers import RuntimePartitions
 from hami_dra.api.options import VendorOption, VendorSettings, switch
-from hami_dra.discovery.backend import Backend
-from hami_dra.monitor.readings import CardSampler
 from hami_dra.vendors.ascend.containers import AscendContainers
 from hami_dra.vendors.ascend.legacy import AscendLegacy
 from hami_dra.vendors.ascend.publish import AscendPublishing
 from hami_dra.vendors.ascend.records import AscendRecord
 from hami_dra.vendors.ascend.rules import Ascend
-from hami_dra.vendors.plugin import HostPath, VendorPlugin
+from hami_dra.vendors.plugin import HostPath, VendorPlugin, imported
 
 REMOVE_IDLE_VNPUS = VendorOption(
     name="remove-idle-vnpus",
@@ -19,18 +15,6 @@ REMOVE_IDLE_VNPUS = VendorOption(
     read=switch,
     help="Whether vNPUs that a container runtime left behind are removed. Off: where something else makes vNPUs on the same cards.",
 )
-
-
-def _backend(state_folder: Path | None) -> Backend:
-    from hami_dra.vendors.ascend import discovery
-
-    return discovery.backend(state_folder)
-
-
-def _sampler(_backend: Backend) -> CardSampler:
-    from hami_dra.vendors.ascend import monitor
-
-    return monitor.sampler()
 
 
 def _vnpus(settings: VendorSettings) -> RuntimePartitions | None:
@@ -59,8 +43,8 @@ PLUGIN = VendorPlugin(
     publishing=AscendPublishing(),
     containers=AscendContainers(),
     legacy=AscendLegacy(),
-    backend=_backend,
-    sampler=_sampler,
+    backend=imported("hami_dra.vendors.ascend.discovery:backend"),
+    sampler=imported("hami_dra.vendors.ascend.monitor:sampler", arguments=0),
     runtime_partitions=_vnpus,
     record=AscendRecord,
 )

@@ -12,24 +12,10 @@ from typing import Any, Final, NamedTuple
 
 from hami_dra.api import names
 from hami_dra.cel import quote
+from hami_dra.vendors import legacy
 from hami_dra.vendors.ascend.models import SERIES, AscendSeries
 from hami_dra.vendors.ascend.publish import class_name, resource_name
 from hami_dra.vendors.ascend.rules import DRIVER, MODEL
-from hami_dra.vendors.legacy import (
-    MAX_CARDS,
-    MAX_MIB,
-    MIB,
-    CardChoice,
-    ContainerResources,
-    Filters,
-    InvalidLegacy,
-    LegacyReading,
-    LegacyRequest,
-    WithoutFilters,
-    checked_selector,
-    comma_list,
-    refuse_unknown,
-)
 from hami_dra.vendors.quotas import Quotas, cards, mebibytes
 
 VNPU_MODE: Final = "huawei.com/vnpu-mode"
@@ -62,7 +48,7 @@ LISTS: Final = {
 """Annotation → the series whose cards it is about, and whether it names the only ones to use."""
 
 
-class AscendLegacy(WithoutFilters):
+class AscendLegacy(legacy.WithoutFilters):
     """Implements `hami_dra.vendors.legacy.LegacyVendor`."""
 
     name = "ascend"
@@ -80,70 +66,70 @@ class AscendLegacy(WithoutFilters):
         )
     )
 
-    def read(self, resources: ContainerResources) -> LegacyReading:
+    def read(self, resources: legacy.ContainerResources) -> legacy.LegacyReading:
         named = [family for family in FAMILIES if any(name in resources for name in family[1:])]
         if not named:
-            return LegacyReading(None)
+            return legacy.LegacyReading(None)
         family, *others = named
         for other in others:
             one, another = (next(name for name in each[1:] if name in resources) for each in (family, other))
             raise resources.both(one, another, "NPUs of one series in each container")
-        return LegacyReading(_request(family, resources))
+        return legacy.LegacyReading(_request(family, resources))
 
-    def is_plain(self, request: CardChoice) -> bool:
+    def is_plain(self, request: legacy.CardChoice) -> bool:
         return request.is_only({})
 
-    def device_class(self, request: CardChoice) -> str:
+    def device_class(self, request: legacy.CardChoice) -> str:
         if request.model not in SERIES:
-            raise InvalidLegacy(f"{request.model!r} is no series of NPUs; use one of {', '.join(SERIES)}")
+            raise legacy.InvalidLegacy(f"{request.model!r} is no series of NPUs; use one of {', '.join(SERIES)}")
         return class_name(request.model, vnpu=not self.is_plain(request))
 
     def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         """Return the lists of cards; HAMi applies each to the cards of its series only."""
         if str(annotations.get(VNPU_MODE, "")) == HAMI_CORE:
-            raise InvalidLegacy(
+            raise legacy.InvalidLegacy(
                 f"annotation {VNPU_MODE} is {HAMI_CORE}, and soft slices of an NPU are not supported: remove the annotation, and "
                 "ask for the memory of a template instead; the smallest that holds it is used"
             )
-        lists = {name: comma_list(annotations, name) for name in LISTS}
+        lists = {name: legacy.comma_list(annotations, name) for name in LISTS}
         return {name: items for name, items in lists.items() if items is not None}
 
-    def selectors(self, filters: Filters) -> tuple[str, ...]:
-        refuse_unknown(filters, LISTS)
+    def selectors(self, filters: legacy.Filters) -> tuple[str, ...]:
+        legacy.refuse_unknown(filters, LISTS)
         return tuple(_selector(name, items) for name, items in sorted(filters.items()))
 
 
-def _request(family: ResourceFamily, resources: ContainerResources) -> LegacyRequest | None:
+def _request(family: ResourceFamily, resources: legacy.ContainerResources) -> legacy.LegacyRequest | None:
     """Return the request for a series; None for a count of 0. Raises InvalidLegacy."""
     series = family.series
     resources.needs(family.memory, family.cards)
     resources.needs(family.cores, family.cards)
-    count = resources.whole(family.cards, f"counts NPUs of series {series.name}", MAX_CARDS)
-    memory = resources.whole(family.memory, "is MiB of one NPU", MAX_MIB, in_mib=True)
+    count = resources.whole(family.cards, f"counts NPUs of series {series.name}", legacy.MAX_CARDS)
+    memory = resources.whole(family.memory, "is MiB of one NPU", legacy.MAX_MIB, in_mib=True)
     if resources.whole(family.cores, "is a percentage of an NPU's cores", _MAX_CORES):
-        raise InvalidLegacy(
+        raise legacy.InvalidLegacy(
             f"{resources.field(family.cores)} is only for HAMi's soft slices, which are not supported: remove it; a template brings "
             "its cores"
         )
     if not count:
         return None
     if memory is not None and memory > series.most:
-        raise InvalidLegacy(
+        raise legacy.InvalidLegacy(
             f"{resources.field(family.memory)} is {memory}, and an NPU of series {series.name} has {series.most}: write at most that, "
             "or leave it out for a whole NPU"
         )
     template = None if memory is None else series.template_for(memory)
     if template is None:
-        return LegacyRequest(_modules(family, resources, count) * series.module, model=series.name)
+        return legacy.LegacyRequest(_modules(family, resources, count) * series.module, model=series.name)
     if count > 1:
-        raise InvalidLegacy(
+        raise legacy.InvalidLegacy(
             f"{resources.field(family.memory)} is {memory}, which is a vNPU ({template.name}), and a container can have only one: write "
             f'{family.cards}: "1", or leave the memory out for {count} whole NPUs'
         )
-    return LegacyRequest(1, {names.CAP_MEMORY: template.memory * MIB}, model=series.name, partition=True)
+    return legacy.LegacyRequest(1, {names.CAP_MEMORY: template.memory * legacy.MIB}, model=series.name, partition=True)
 
 
-def _modules(family: ResourceFamily, resources: ContainerResources, count: int) -> int:
+def _modules(family: ResourceFamily, resources: legacy.ContainerResources, count: int) -> int:
     """Return how many modules a number of whole NPUs takes; a single NPU takes its module, as in
     HAMi.
 
@@ -151,7 +137,7 @@ def _modules(family: ResourceFamily, resources: ContainerResources, count: int) 
     """
     size = family.series.module
     if count > 1 and count % size:
-        raise InvalidLegacy(
+        raise legacy.InvalidLegacy(
             f"{resources.field(family.cards)} is {count}, and NPUs of series {family.series.name} are taken by modules of {size}: write "
             f'"{count + size - count % size}"'
         )
@@ -163,4 +149,4 @@ def _selector(name: str, items: tuple[str, ...]) -> str:
     series, wanted = LISTS[name]
     listed = f"{_UUID} in [{', '.join(quote(item) for item in items)}]"
     chosen = listed if wanted else f"!({listed})"
-    return checked_selector(name, items, f'{_ATTRIBUTES}.?{MODEL}.orValue("") != {quote(series)} || {chosen}')
+    return legacy.checked_selector(name, items, f'{_ATTRIBUTES}.?{MODEL}.orValue("") != {quote(series)} || {chosen}')

@@ -19,18 +19,8 @@ from math import prod
 from typing import Final, NamedTuple
 
 from hami_dra.topology.subsets import MOST_SETS, bits, mask_of
-from hami_dra.vendors import device_codes
+from hami_dra.vendors import device_codes, protocol
 from hami_dra.vendors.ascend.models import series_of_product
-from hami_dra.vendors.protocol import (
-    CandidateSets,
-    CandidateTier,
-    CardState,
-    DriverProfile,
-    Layout,
-    NodeView,
-    PartitionUse,
-    Vendor,
-)
 
 DRIVER = "ascend.hami.io"
 TEMPLATE = "template"
@@ -68,20 +58,20 @@ class Module(NamedTuple):
     """All of its chips may be taken."""
 
 
-def arrange(node_view: NodeView) -> CandidateSets | None:
+def arrange(node_view: protocol.NodeView) -> protocol.CandidateSets | None:
     """Return all sets of a request; None where the device policy alone decides."""
-    eligible = node_view.mask(CardState.ELIGIBLE)
+    eligible = node_view.mask(protocol.CardState.ELIGIBLE)
     modules = modules_of(node_view.layout, eligible)
     if modules:
         tiers = module_tiers(modules, node_view.layout, node_view.count)
-        return CandidateSets(tiers, device_codes.ALLOCATED_CARDS_INSUFFICIENT, PartitionUse.ANY)
+        return protocol.CandidateSets(tiers, device_codes.ALLOCATED_CARDS_INSUFFICIENT, protocol.PartitionUse.ANY)
     if node_view.count == 1 or not all(node_view.layout.group):
         return None
     tiers = tiers_of(rings_of(node_view.layout, eligible), node_view.count)
-    return CandidateSets(tiers, device_codes.ALLOCATED_CARDS_INSUFFICIENT, PartitionUse.ANY)
+    return protocol.CandidateSets(tiers, device_codes.ALLOCATED_CARDS_INSUFFICIENT, protocol.PartitionUse.ANY)
 
 
-def modules_of(layout: Layout, cards: int) -> tuple[Module, ...]:
+def modules_of(layout: protocol.Layout, cards: int) -> tuple[Module, ...]:
     """Return the modules that have some of these cards; nothing if each chip is a module."""
     members: dict[int, int] = {}
     for position in bits(cards):
@@ -94,13 +84,13 @@ def modules_of(layout: Layout, cards: int) -> tuple[Module, ...]:
     return tuple(Module(mask, mask.bit_count() == whole) for _, mask in sorted(members.items()))
 
 
-def module_tiers(modules: Sequence[Module], layout: Layout, count: int) -> Iterator[CandidateTier]:
+def module_tiers(modules: Sequence[Module], layout: protocol.Layout, count: int) -> Iterator[protocol.CandidateTier]:
     """Yield the sets: whole modules of one ring first; one card alone comes from a module that is not whole."""
     if count == 1:
         for is_whole in (False, True):
             singles = [1 << card for each in modules if each.is_whole is is_whole for card in bits(each.free)]
             if singles:
-                yield CandidateTier(float(_NETWORK_WEIGHT), tuple(singles))
+                yield protocol.CandidateTier(float(_NETWORK_WEIGHT), tuple(singles))
         return
     whole = [each.free for each in modules if each.is_whole]
     if not whole or count % whole[0].bit_count():
@@ -110,10 +100,10 @@ def module_tiers(modules: Sequence[Module], layout: Layout, count: int) -> Itera
         rings = Counter(layout.group[card] for each in chosen for card in bits(each))
         found.setdefault(score(tuple(rings.values())), []).append(sum(chosen))
     for value, sets in sorted(found.items(), reverse=True):
-        yield CandidateTier(value, tuple(sets))
+        yield protocol.CandidateTier(value, tuple(sets))
 
 
-def rings_of(layout: Layout, cards: int) -> tuple[Ring, ...]:
+def rings_of(layout: protocol.Layout, cards: int) -> tuple[Ring, ...]:
     """Return the rings that have some of these cards, in the order of their numbers."""
     members: dict[int, int] = {}
     for position, ring in enumerate(layout.group):
@@ -122,12 +112,12 @@ def rings_of(layout: Layout, cards: int) -> tuple[Ring, ...]:
     return tuple(Ring(free, free == ring) for ring, free in found if free)
 
 
-def tiers_of(rings: Sequence[Ring], count: int) -> Iterator[CandidateTier]:
+def tiers_of(rings: Sequence[Ring], count: int) -> Iterator[protocol.CandidateTier]:
     """Yield all sets of `count` cards, best first."""
     if sum(ring.size for ring in rings) < count:
         return
     if len(rings) > _MOST_RINGS:
-        yield CandidateTier(0.0, pools=(sum(ring.free for ring in rings),))
+        yield protocol.CandidateTier(0.0, pools=(sum(ring.free for ring in rings),))
         return
     ranked = sorted(shapes([ring.size for ring in rings], count), key=lambda shape: _rank(shape, rings))
     for (worse, _, _), alike in groupby(ranked, key=lambda shape: _rank(shape, rings)):
@@ -170,7 +160,7 @@ def _rank(shape: Shape, rings: Sequence[Ring]) -> tuple[float, int, int]:
     )
 
 
-def _tier(value: float, rings: Sequence[Ring], alike: Sequence[Shape]) -> CandidateTier:
+def _tier(value: float, rings: Sequence[Ring], alike: Sequence[Shape]) -> protocol.CandidateTier:
     pools, sets = [], []
     for shape in alike:
         held = [(ring.free, here) for ring, here in zip(rings, shape, strict=True) if here]
@@ -182,15 +172,15 @@ def _tier(value: float, rings: Sequence[Ring], alike: Sequence[Shape]) -> Candid
             pools.append(sum(free for free, _ in held))
         else:
             sets += [sum(masks) for masks in product(*choices)]
-    return CandidateTier(value, sets=tuple(sets), pools=tuple(pools))
+    return protocol.CandidateTier(value, sets=tuple(sets), pools=tuple(pools))
 
 
-class Ascend(Vendor):
+class Ascend(protocol.Vendor):
     """The rules of `ascend.hami.io`."""
 
     name = "ascend"
-    profile = DriverProfile(driver=DRIVER, partition=TEMPLATE, model=MODEL)
+    profile = protocol.DriverProfile(driver=DRIVER, partition=TEMPLATE, model=MODEL)
     always_arranges = True  # rings are minded for everybody
 
-    def arrange(self, node_view: NodeView) -> CandidateSets | None:
+    def arrange(self, node_view: protocol.NodeView) -> protocol.CandidateSets | None:
         return arrange(node_view)

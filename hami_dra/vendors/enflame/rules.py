@@ -14,18 +14,8 @@ import numpy as np
 from hami_dra.api.arrays import Codes, Ints
 from hami_dra.topology.pairs import Pairs, pairs
 from hami_dra.topology.subsets import all_sets, bits, grown, mask_of, measure
+from hami_dra.vendors import protocol
 from hami_dra.vendors.preferences import Preferences, card_lists
-from hami_dra.vendors.protocol import (
-    CandidateSets,
-    CandidateTier,
-    CardRequest,
-    Cards,
-    CardState,
-    DriverProfile,
-    Layout,
-    NodeView,
-    Vendor,
-)
 
 DRIVER = "enflame.hami.io"
 USE_UUID = "enflame.com/use-gpuuuid"
@@ -36,11 +26,11 @@ _DAMAGE = 1e-6
 
 
 @lru_cache(maxsize=1_024)
-def pairs_of(layout: Layout) -> Pairs:
+def pairs_of(layout: protocol.Layout) -> Pairs:
     return pairs(layout.lanes, layout.distance, layout.group)
 
 
-def closest(layout: Layout, free: int, count: int) -> Iterator[CandidateTier]:
+def closest(layout: protocol.Layout, free: int, count: int) -> Iterator[protocol.CandidateTier]:
     """Yield sets of `count` of the cards in `free` (bit mask): highest sum of pair scores first,
     then the least damage.
 
@@ -61,20 +51,20 @@ def closest(layout: Layout, free: int, count: int) -> Iterator[CandidateTier]:
         for each in combinations(cards, count):
             mask = mask_of(each)
             if mask not in seen:
-                yield CandidateTier(0.0, (mask,))
+                yield protocol.CandidateTier(0.0, (mask,))
 
 
-def _tiers(sets: Ints, total: Ints, damage: Ints) -> Iterator[CandidateTier]:
+def _tiers(sets: Ints, total: Ints, damage: Ints) -> Iterator[protocol.CandidateTier]:
     score = total - _DAMAGE * damage
     for value in np.unique(score)[::-1].tolist():
-        yield CandidateTier(float(value), tuple(mask_of(each) for each in sets[score == value].tolist()))
+        yield protocol.CandidateTier(float(value), tuple(mask_of(each) for each in sets[score == value].tolist()))
 
 
-class Enflame(Vendor):
+class Enflame(protocol.Vendor):
     """The rules of `enflame.hami.io`."""
 
     name = "enflame"
-    profile = DriverProfile(driver=DRIVER, parts="slices")
+    profile = protocol.DriverProfile(driver=DRIVER, parts="slices")
     always_arranges = True  # closeness is good for everybody
     annotations = frozenset({USE_UUID, NOUSE_UUID})
 
@@ -84,17 +74,17 @@ class Enflame(Vendor):
     def ids(self, node: str, index: int) -> tuple[str, ...]:
         return (f"{node}-enflame-{index}", f"{node}-GCU-{index}")
 
-    def states(self, cards: Cards, ask: CardRequest) -> Codes:
+    def states(self, cards: protocol.Cards, ask: protocol.CardRequest) -> Codes:
         """1 where the request takes all of the card."""
         states: Codes = ((ask.memory >= cards.memory_total) & (ask.memory > 0)).astype(np.uint8)
         return states
 
-    def arrange(self, node_view: NodeView) -> CandidateSets | None:
+    def arrange(self, node_view: protocol.NodeView) -> protocol.CandidateSets | None:
         """Prefer several GCUs that are close together, and a single one that does least damage.
 
         A slice is chosen by the device policy.
         """
-        eligible = node_view.mask(CardState.ELIGIBLE)
+        eligible = node_view.mask(protocol.CardState.ELIGIBLE)
         if node_view.count == 1 and not any(node_view.states):
             return None
-        return CandidateSets(closest(node_view.layout, eligible, node_view.count))
+        return protocol.CandidateSets(closest(node_view.layout, eligible, node_view.count))

@@ -17,20 +17,9 @@ from hami_dra.api import names
 from hami_dra.api.arrays import Codes, Ints
 from hami_dra.topology.subsets import MOST_SETS, bits
 from hami_dra.topology.wings import Board, Choice, Stage, board, bubble, choices
-from hami_dra.vendors import core_rules, device_codes
+from hami_dra.vendors import core_rules, device_codes, protocol
 from hami_dra.vendors.device_codes import NUMBER
 from hami_dra.vendors.preferences import Preferences, card_lists
-from hami_dra.vendors.protocol import (
-    CandidateSets,
-    CandidateTier,
-    CardRequest,
-    Cards,
-    CardState,
-    DriverProfile,
-    Layout,
-    NodeView,
-    Vendor,
-)
 
 DRIVER = "kunlunxin.hami.io"
 USE_UUIDS = ("hami.io/use-xpu-uuid", "baidu.com/use-gpuuuid")
@@ -54,7 +43,7 @@ def parts(memory: Ints, total: Ints) -> Codes:
     return np.where(total > 0, found, 1).astype(np.uint8)
 
 
-def parts_now(cards: Cards) -> Codes:
+def parts_now(cards: protocol.Cards) -> Codes:
     """Return the parts that each card is cut into by its holders, 0 for an idle one. Shape (n,)."""
     holders = np.maximum(cards.slots_used, 1)
     now = parts(cards.memory_used, cards.memory_total * holders)
@@ -62,7 +51,7 @@ def parts_now(cards: Cards) -> Codes:
 
 
 @lru_cache(maxsize=1_024)
-def board_of(layout: Layout) -> Board:
+def board_of(layout: protocol.Layout) -> Board:
     return board(layout.index, layout.group, layout.lanes)
 
 
@@ -76,13 +65,13 @@ class _Handles(NamedTuple):
         return not cost or cost <= self.left
 
 
-def _handles(node_view: NodeView) -> _Handles:
+def _handles(node_view: protocol.NodeView) -> _Handles:
     slicing = [divmod(state, _STATE) for state in node_view.states]
     taken = node_view.layout.size + sum(now for now, _ in slicing if now > 1)
     return _Handles(tuple(wanted if wanted > 1 and not now else 0 for now, wanted in slicing), HANDLES - taken)
 
 
-def _legal(node_view: NodeView, view: Board, eligible: int, handles: _Handles) -> Iterator[Choice]:
+def _legal(node_view: protocol.NodeView, view: Board, eligible: int, handles: _Handles) -> Iterator[Choice]:
     """Yield the legal sets. A card without enough handles is left out."""
     free = sum(1 << card for card in bits(eligible) if handles.suffice(1 << card))
     found = _slices(node_view, view, free) if _slicing(node_view, free) else choices(view, free, node_view.count)
@@ -91,7 +80,7 @@ def _legal(node_view: NodeView, view: Board, eligible: int, handles: _Handles) -
             yield choice._replace(sets=held)
 
 
-def _slices(node_view: NodeView, view: Board, free: int) -> Iterator[Choice]:
+def _slices(node_view: protocol.NodeView, view: Board, free: int) -> Iterator[Choice]:
     """Yield the cards for a slice. Between two equal wings the device policy decides.
 
     One slice on a card that is sliced already breaks up no wing. So the policy decides whether it
@@ -127,25 +116,27 @@ def _near(legal: Iterable[Choice], view: Board, own: int) -> Iterator[Choice]:
         yield Choice(stage, number, tuple(cards for *_, cards in group))
 
 
-def _tiers(node_view: NodeView, view: Board, found: Iterable[Choice]) -> Iterator[CandidateTier]:
+def _tiers(node_view: protocol.NodeView, view: Board, found: Iterable[Choice]) -> Iterator[protocol.CandidateTier]:
     for choice in found:
         by_score: dict[float, list[int]] = {}
         for cards in choice.sets:
             by_score.setdefault(_score(node_view, view, cards), []).append(cards)
         for score in sorted(by_score, reverse=True):
-            yield CandidateTier(score, sets=tuple(by_score[score]))
+            yield protocol.CandidateTier(score, sets=tuple(by_score[score]))
 
 
-def _slicing(node_view: NodeView, cards: int) -> bool:
+def _slicing(node_view: protocol.NodeView, cards: int) -> bool:
     return any(node_view.states[card] % _STATE > 1 for card in bits(cards))
 
 
-def _score(node_view: NodeView, view: Board, cards: int) -> float:
+def _score(node_view: protocol.NodeView, view: Board, cards: int) -> float:
     """Return HAMi's node score of whole cards; it adds up over the requests of a pod. Slices have none."""
     if _slicing(node_view, cards):
         return 0.0
-    own = sum(1 << card for card in bits(node_view.mask(CardState.OWN)) if node_view.states[card] // _STATE <= 1)
-    before = bubble(view, ((1 << node_view.layout.size) - 1) & ~node_view.mask(CardState.IDLE) & ~own)
+    own = sum(
+        1 << card for card in bits(node_view.mask(protocol.CardState.OWN)) if node_view.states[card] // _STATE <= 1
+    )
+    before = bubble(view, ((1 << node_view.layout.size) - 1) & ~node_view.mask(protocol.CardState.IDLE) & ~own)
     so_far = _points(bubble(view, own) - before) if own else 0.0
     return _points(bubble(view, own | cards) - before) - so_far
 
@@ -154,11 +145,11 @@ def _points(difference: int) -> float:
     return _POINTS.get(difference, _POINTS[1])
 
 
-class Kunlunxin(Vendor):
+class Kunlunxin(protocol.Vendor):
     """The rules of `kunlunxin.hami.io`."""
 
     name = "kunlunxin"
-    profile = DriverProfile(driver=DRIVER, ids=(names.ATTR_PCI_BUS_ID,))
+    profile = protocol.DriverProfile(driver=DRIVER, ids=(names.ATTR_PCI_BUS_ID,))
     always_arranges = True  # wings are for everybody
     annotations = frozenset({*USE_UUIDS, *NOUSE_UUIDS})
 
@@ -168,7 +159,7 @@ class Kunlunxin(Vendor):
     def ids(self, node: str, index: int) -> tuple[str, ...]:
         return (f"{node}-kunlun-{index}",)
 
-    def refuse(self, cards: Cards, ask: CardRequest, preferences: Preferences) -> Codes:  # noqa: ARG002 (amounts alone decide)
+    def refuse(self, cards: protocol.Cards, ask: protocol.CardRequest, preferences: Preferences) -> Codes:  # noqa: ARG002 (amounts alone decide)
         """Return per card 0 or the number of the reason. In addition to the general rules for cores:
 
         - A whole card is an idle one.
@@ -185,7 +176,7 @@ class Kunlunxin(Vendor):
             codes[wrong & (codes == 0)] = NUMBER[reason]
         return codes
 
-    def states(self, cards: Cards, ask: CardRequest) -> Codes:
+    def states(self, cards: protocol.Cards, ask: protocol.CardRequest) -> Codes:
         """Return the state of each card for `arrange`, as described at `_STATE`.
 
         Shape (n,); the second half is meaningless for cards without a request.
@@ -193,18 +184,20 @@ class Kunlunxin(Vendor):
         found: Codes = parts_now(cards) * np.uint8(_STATE) + parts(ask.memory, cards.memory_total)
         return found
 
-    def arrange(self, node_view: NodeView) -> CandidateSets:
+    def arrange(self, node_view: protocol.NodeView) -> protocol.CandidateSets:
         """Return all legal sets: those that the wings allow and that leave enough handles.
 
         Cards that an earlier request of the pod is on come first, then those in the same wing, among
         sets that lie alike.
         """
         view, handles = board_of(node_view.layout), _handles(node_view)
-        eligible, own = node_view.mask(CardState.ELIGIBLE), node_view.mask(CardState.OWN)
+        eligible, own = node_view.mask(protocol.CardState.ELIGIBLE), node_view.mask(protocol.CardState.OWN)
         legal = _legal(node_view, view, eligible, handles)
         tiers = _tiers(node_view, view, _near(legal, view, own) if own else legal)
         best = next(tiers, None)
         if best is None:
             possible = next(choices(view, eligible, node_view.count), None) is not None
-            return CandidateSets((), device_codes.NODE_HANDLES_EXHAUSTED if possible else device_codes.NUMA_NOT_FIT)
-        return CandidateSets(chain([best], tiers))
+            return protocol.CandidateSets(
+                (), device_codes.NODE_HANDLES_EXHAUSTED if possible else device_codes.NUMA_NOT_FIT
+            )
+        return protocol.CandidateSets(chain([best], tiers))

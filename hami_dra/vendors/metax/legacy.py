@@ -13,16 +13,7 @@ import msgspec
 
 from hami_dra.api import names
 from hami_dra.api.quantity import InvalidQuantity, Quantity
-from hami_dra.vendors.legacy import (
-    MAX_CARDS,
-    MIB,
-    ContainerResources,
-    InvalidLegacy,
-    LegacyReading,
-    LegacyRequest,
-    WholeByCount,
-    counts_fractions,
-)
+from hami_dra.vendors import legacy
 from hami_dra.vendors.metax.preferences import APP_CLASS, ONLINE, app_class, qos_policy
 from hami_dra.vendors.metax.publish import MetaxPublishing
 from hami_dra.vendors.preferences import InvalidPreference
@@ -39,16 +30,16 @@ _MOST_GIB: Final = 4 << 10
 """4 TiB: beyond any card, so a larger number was not meant as GiB."""
 
 
-class MetaxLegacy(WholeByCount, of=MetaxPublishing):
+class MetaxLegacy(legacy.WholeByCount, of=MetaxPublishing):
     """Implements `hami_dra.vendors.legacy.LegacyVendor`."""
 
     resources: tuple[str, ...] = (GPU, SGPU, CORES, MEMORY)
     plugin_resources: tuple[str, ...] = (GPU, SGPU)
     quotas = Quotas((cards(GPU, Counted.WHOLE), cards(SGPU, Counted.PART), gibibytes(MEMORY), percent(CORES)))
 
-    def read(self, resources: ContainerResources) -> LegacyReading:
-        whole = resources.whole(GPU, "counts whole cards", MAX_CARDS)
-        parts = resources.whole(SGPU, "counts sGPUs, parts of different cards", MAX_CARDS)
+    def read(self, resources: legacy.ContainerResources) -> legacy.LegacyReading:
+        whole = resources.whole(GPU, "counts whole cards", legacy.MAX_CARDS)
+        parts = resources.whole(SGPU, "counts sGPUs, parts of different cards", legacy.MAX_CARDS)
         cores = resources.whole(CORES, "is a percentage of each card's cores", _ALL)
         memory = _memory(resources)
         if whole and parts:
@@ -56,21 +47,21 @@ class MetaxLegacy(WholeByCount, of=MetaxPublishing):
         for name in (CORES, MEMORY):
             resources.needs(name, SGPU)
         if whole:
-            return LegacyReading(LegacyRequest(whole))
+            return legacy.LegacyReading(legacy.LegacyRequest(whole))
         if not parts:
-            return LegacyReading(None)
+            return legacy.LegacyReading(None)
         capacity = {names.CAP_CORES: _ALL if cores is None else cores}
         if memory:
             capacity[names.CAP_MEMORY] = memory
-        return LegacyReading(LegacyRequest(parts, capacity))
+        return legacy.LegacyReading(legacy.LegacyRequest(parts, capacity))
 
-    def settled(self, request: LegacyRequest, annotations: Mapping[str, Any]) -> LegacyRequest:
+    def settled(self, request: legacy.LegacyRequest, annotations: Mapping[str, Any]) -> legacy.LegacyRequest:
         """Return the request of an online or offline task (D/metax/sdevice.go): one sGPU; if online, no cores."""
         app = annotations.get(APP_CLASS)
         if not app or names.CAP_CORES not in request.capacity:
             return request
         if request.count != 1:
-            raise InvalidLegacy(f"app-class pod must request single device: {SGPU} is {request.count}, write 1")
+            raise legacy.InvalidLegacy(f"app-class pod must request single device: {SGPU} is {request.count}, write 1")
         if app != ONLINE:
             return request
         return msgspec.structs.replace(request, capacity={**request.capacity, names.CAP_CORES: 0})
@@ -81,11 +72,11 @@ class MetaxLegacy(WholeByCount, of=MetaxPublishing):
             app_class(annotations)
             qos_policy(annotations)
         except InvalidPreference as error:
-            raise InvalidLegacy(f"annotation {error.annotation}: {error}") from error
+            raise legacy.InvalidLegacy(f"annotation {error.annotation}: {error}") from error
         return {}
 
 
-def _memory(resources: ContainerResources) -> int | None:
+def _memory(resources: legacy.ContainerResources) -> int | None:
     """Return bytes of each card, 0 = all; None if not given. A bare number is GiB, with a suffix it is a quantity."""
     if MEMORY not in resources:
         return None
@@ -97,14 +88,14 @@ def _memory(resources: ContainerResources) -> int | None:
     try:
         amount = Quantity.parse(str(value))
     except InvalidQuantity:
-        raise InvalidLegacy(problem) from None
-    if counts_fractions(value) or not amount.is_whole() or amount < Quantity.from_int(0):
-        raise InvalidLegacy(problem)
+        raise legacy.InvalidLegacy(problem) from None
+    if legacy.counts_fractions(value) or not amount.is_whole() or amount < Quantity.from_int(0):
+        raise legacy.InvalidLegacy(problem)
     number = amount.value()
     if number == 0:
         return 0
     if not any(letter.isalpha() for letter in str(value)):
         number *= _GIB
-    if not MIB <= number <= _MOST_GIB * _GIB:
-        raise InvalidLegacy(problem)
+    if not legacy.MIB <= number <= _MOST_GIB * _GIB:
+        raise legacy.InvalidLegacy(problem)
     return number

@@ -58,10 +58,7 @@ def parse_dmon(text: str) -> ToolReport:
 
 
 def parse_ecc(text: str) -> ToolReport:
-    """Parse the counts below `ECC Errors` of each GPU, summed over the kinds of memory.
-
-    Raises Unreadable.
-    """
+    """Parse the counts below `ECC Errors` of each GPU, summed over the kinds of memory. Raises Unreadable."""
     found: dict[tuple[int, str], list[tuple[str, str]]] = {}
     reader = ListingReader(_ECC)
     gpu: tuple[int, str] | None = None

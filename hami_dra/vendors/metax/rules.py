@@ -22,7 +22,7 @@ from hami_dra.api import names
 from hami_dra.api.arrays import Codes
 from hami_dra.topology.subsets import MOST_SETS, bits, mask_of
 from hami_dra.topology.zones import Pick, Zones, decision_tree, some_of, zones_of
-from hami_dra.vendors import core_rules, device_codes
+from hami_dra.vendors import core_rules, device_codes, protocol
 from hami_dra.vendors.device_codes import NUMBER
 from hami_dra.vendors.metax.preferences import (
     ANNOTATIONS,
@@ -37,17 +37,6 @@ from hami_dra.vendors.metax.preferences import (
     metax_preferences,
 )
 from hami_dra.vendors.preferences import Preferences
-from hami_dra.vendors.protocol import (
-    CandidateSets,
-    CandidateTier,
-    CardRequest,
-    Cards,
-    CardState,
-    DriverProfile,
-    Layout,
-    NodeView,
-    Vendor,
-)
 
 DRIVER = "metax.hami.io"
 
@@ -71,18 +60,18 @@ def mark_of(qos: str, app: str = "") -> int:
     return {ONLINE: _ONLINE_MARK, OFFLINE: _ONLINE_MARK + number}.get(app, number)
 
 
-def online_tiers(node_view: NodeView) -> Iterator[CandidateTier]:
+def online_tiers(node_view: protocol.NodeView) -> Iterator[protocol.CandidateTier]:
     """Yield the cards for an online task: fewest tasks first, cards with nothing but offline tasks
     last. HAMi's scores between nodes: -20 for each task of a card with an online one, -100 for each
     of a card without.
     """
     found: dict[tuple[bool, int], list[int]] = {}
-    for card in bits(node_view.mask(CardState.ELIGIBLE)):
+    for card in bits(node_view.mask(protocol.CardState.ELIGIBLE)):
         state = node_view.states[card]
         tenants = state // _TENANT
         found.setdefault((tenants > 0 and not state & _ONLINE, tenants), []).append(card)
     for (offline, tenants), cards in sorted(found.items()):
-        yield CandidateTier(-tenants * (100.0 if offline else 20.0), tuple(1 << card for card in cards))
+        yield protocol.CandidateTier(-tenants * (100.0 if offline else 20.0), tuple(1 << card for card in cards))
 
 
 class _Kind(Enum):
@@ -93,46 +82,46 @@ class _Kind(Enum):
     SHARED = "shared sGPU"
 
 
-def arranged(node_view: NodeView, preferences: MetaxPreferences) -> Iterator[CandidateTier] | None:
+def arranged(node_view: protocol.NodeView, preferences: MetaxPreferences) -> Iterator[protocol.CandidateTier] | None:
     """Yield tiers for a request; None if topology does not apply: one part of one card."""
     if preferences.app_class and node_view.count == 1:
         return online_tiers(node_view) if preferences.app_class == ONLINE else None
     kind = _kind(node_view)
     if kind is _Kind.SHARED and node_view.count == 1:
         return None
-    eligible = node_view.mask(CardState.ELIGIBLE)
+    eligible = node_view.mask(protocol.CardState.ELIGIBLE)
     if kind is not _Kind.SHARED:
-        eligible &= node_view.mask(CardState.IDLE)
+        eligible &= node_view.mask(protocol.CardState.IDLE)
     if eligible.bit_count() < node_view.count:
         return iter(())
     return _tiers(node_view, eligible, _Measure(_zones(node_view.layout), node_view, preferences, kind))
 
 
 @lru_cache(maxsize=1_024)
-def _zones(layout: Layout) -> Zones:
+def _zones(layout: protocol.Layout) -> Zones:
     return zones_of(layout.group, layout.lanes, layout.distance)
 
 
-def _kind(node_view: NodeView) -> _Kind:
+def _kind(node_view: protocol.NodeView) -> _Kind:
     """Return the kind: amounts mean an sGPU, exclusive if it takes all cores; without them whole cards."""
     may = [
         state & _ALONE
         for card_state, state in zip(node_view.card_states, node_view.states, strict=True)
-        if card_state & CardState.ELIGIBLE
+        if card_state & protocol.CardState.ELIGIBLE
     ]
     if not all(may):
         return _Kind.SHARED
     return _Kind.WHOLE if node_view.plain else _Kind.EXCLUSIVE
 
 
-def _tiers(node_view: NodeView, eligible: int, measure: "_Measure") -> Iterator[CandidateTier]:
+def _tiers(node_view: protocol.NodeView, eligible: int, measure: "_Measure") -> Iterator[protocol.CandidateTier]:
     """Yield the sets named by the decision tree, then every other set, the best connected first."""
     named = list(decision_tree(measure.zones, eligible, node_view.count))
     for pick in named:
         score, tie = measure.of(some_of(pick))
         yield _tier(pick, score, tie)
     if comb(eligible.bit_count(), node_view.count) > MOST_SETS:
-        yield CandidateTier(measure.least, pools=(eligible,))
+        yield protocol.CandidateTier(measure.least, pools=(eligible,))
         return
     rest: dict[tuple[int, float, float], list[int]] = {}
     for cards in combinations(bits(eligible), node_view.count):
@@ -140,16 +129,16 @@ def _tiers(node_view: NodeView, eligible: int, measure: "_Measure") -> Iterator[
         if not any(_is_of(pick, chosen) for pick in named):
             rest.setdefault((measure.zones.connection(chosen), *measure.of(chosen)), []).append(chosen)
     for (_, score, tie), sets in sorted(rest.items(), reverse=True):
-        yield CandidateTier(score, tuple(sets), tie=tie)
+        yield protocol.CandidateTier(score, tuple(sets), tie=tie)
 
 
-def _tier(pick: Pick, score: float, tie: float) -> CandidateTier:
+def _tier(pick: Pick, score: float, tie: float) -> protocol.CandidateTier:
     if not pick.fixed:
-        return CandidateTier(score, pools=(pick.pool,), tie=tie)
+        return protocol.CandidateTier(score, pools=(pick.pool,), tie=tie)
     several = combinations(bits(pick.pool), pick.more)
     if comb(pick.pool.bit_count(), pick.more) > MOST_SETS:
-        return CandidateTier(score, (some_of(pick),), tie=tie)
-    return CandidateTier(score, tuple(pick.fixed | mask_of(each) for each in several), tie=tie)
+        return protocol.CandidateTier(score, (some_of(pick),), tie=tie)
+    return protocol.CandidateTier(score, tuple(pick.fixed | mask_of(each) for each in several), tie=tie)
 
 
 def _is_of(pick: Pick, chosen: int) -> bool:
@@ -166,7 +155,7 @@ class _Measure(Struct, frozen=True):
     """
 
     zones: Zones
-    node_view: NodeView
+    node_view: protocol.NodeView
     preferences: MetaxPreferences
     kind: _Kind
 
@@ -191,12 +180,12 @@ class _Measure(Struct, frozen=True):
 
     @property
     def _free(self) -> int:
-        return self.node_view.mask(CardState.IDLE)
+        return self.node_view.mask(protocol.CardState.IDLE)
 
     def _allocated(self, cards: int) -> int:
         if self.kind is _Kind.SHARED:
             return self.zones.connection(cards)
-        own = self.node_view.mask(CardState.OWN) & ~cards
+        own = self.node_view.mask(protocol.CardState.OWN) & ~cards
         return self.zones.connection(own | cards) - self.zones.connection(own)
 
     def _loss(self, cards: int) -> int:
@@ -204,11 +193,11 @@ class _Measure(Struct, frozen=True):
         return self.zones.connection(free) - self._allocated(cards) - self.zones.connection(free & ~cards)
 
 
-class Metax(Vendor):
+class Metax(protocol.Vendor):
     """The rules of `metax.hami.io`."""
 
     name = "metax"
-    profile = DriverProfile(driver=DRIVER)
+    profile = protocol.DriverProfile(driver=DRIVER)
     always_arranges = True  # zones are minded for everybody
     annotations = ANNOTATIONS
     parameters: Mapping[str, str] = {"qos": QOS, "appClass": APP_CLASS}
@@ -219,7 +208,7 @@ class Metax(Vendor):
     def ids(self, node: str, index: int) -> tuple[str, ...]:
         return (f"{node}-metax-{index}",)
 
-    def refuse(self, cards: Cards, ask: CardRequest, preferences: Preferences) -> Codes:
+    def refuse(self, cards: protocol.Cards, ask: protocol.CardRequest, preferences: Preferences) -> Codes:
         """Return per card 0 or the number of the reason: tasks of another class or another QoS than its
         tenants' (HAMi's first checks), then the general rules for cores.
 
@@ -242,7 +231,7 @@ class Metax(Vendor):
         codes[used & wrong] = NUMBER[device_codes.CARD_APP_CLASS_MISMATCH]
         return codes
 
-    def states(self, cards: Cards, ask: CardRequest) -> Codes:
+    def states(self, cards: protocol.Cards, ask: protocol.CardRequest) -> Codes:
         """Return per card whether the request leaves no cores to others (`_ALONE`; if cores are not
         published, no memory), and for cards of online and offline tasks also which (`_ONLINE`) and
         how many (from `_TENANT` on, at most 63).
@@ -254,9 +243,9 @@ class Metax(Vendor):
         states: Codes = alone.astype(np.uint8) + np.where(classed, tenants, 0).astype(np.uint8)
         return states
 
-    def arrange(self, node_view: NodeView) -> CandidateSets | None:
+    def arrange(self, node_view: protocol.NodeView) -> protocol.CandidateSets | None:
         tiers = arranged(node_view, MetaxPreferences.own(node_view.preferences))
-        return None if tiers is None else CandidateSets(tiers, device_codes.ALLOCATED_CARDS_INSUFFICIENT)
+        return None if tiers is None else protocol.CandidateSets(tiers, device_codes.ALLOCATED_CARDS_INSUFFICIENT)
 
     def allocation_parameters(self, preferences: Preferences) -> Mapping[str, Any]:
         own = MetaxPreferences.own(preferences)

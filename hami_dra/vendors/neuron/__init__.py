@@ -1,29 +1,12 @@
 """AWS Neuron: whole devices in contiguous blocks, or some of their cores."""
 
-from pathlib import Path
-
-from hami_dra.discovery.backend import Backend
-from hami_dra.monitor.readings import CardSampler
 from hami_dra.vendors.neuron.containers import NeuronContainers
 from hami_dra.vendors.neuron.legacy import NeuronLegacy
 from hami_dra.vendors.neuron.publish import NeuronPublishing
 from hami_dra.vendors.neuron.records import NeuronRecord
 from hami_dra.vendors.neuron.rules import Neuron
 from hami_dra.vendors.neuron.third_party import neuron_devices
-from hami_dra.vendors.plugin import HostPath, VendorPlugin
-
-
-def _backend(state_folder: Path | None) -> Backend:
-    from hami_dra.vendors.neuron import discovery
-
-    return discovery.backend(state_folder)
-
-
-def _sampler(_backend: Backend) -> CardSampler:
-    from hami_dra.vendors.neuron import monitor
-
-    return monitor.NeuronSampler()
-
+from hami_dra.vendors.plugin import HostPath, VendorPlugin, imported
 
 PLUGIN = VendorPlugin(
     title="AWS Neuron",
@@ -33,8 +16,8 @@ PLUGIN = VendorPlugin(
     publishing=NeuronPublishing(),
     containers=NeuronContainers(),
     legacy=NeuronLegacy(),
-    backend=_backend,
-    sampler=_sampler,
+    backend=imported("hami_dra.vendors.neuron.discovery:backend"),
+    sampler=imported("hami_dra.vendors.neuron.monitor:NeuronSampler", arguments=0),
     record=NeuronRecord,
     imitations={"neuron.aws.com": neuron_devices},
 )

@@ -1,17 +1,13 @@
 """NVIDIA: cards shared by memory, cores and slots through HAMi-core, taken whole, or partitioned by MIG."""
 
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from hami_dra.api.containers import Partitioner
 from hami_dra.api.hardware import Card
-from hami_dra.api.options import VendorSettings
 from hami_dra.discovery.backend import Backend
 from hami_dra.monitor.readings import CardSampler
-from hami_dra.monitor.usage import UsageReader
 from hami_dra.vendors.nvidia.containers import NvidiaContainers
 from hami_dra.vendors.nvidia.legacy import NvidiaLegacy
 from hami_dra.vendors.nvidia.options import OPTIONS
@@ -19,13 +15,7 @@ from hami_dra.vendors.nvidia.publish import NvidiaPublishing
 from hami_dra.vendors.nvidia.records import FabricPlace, GpuRecord, MigState
 from hami_dra.vendors.nvidia.rules import Nvidia
 from hami_dra.vendors.nvidia.third_party import hami_devices, nvidia_devices
-from hami_dra.vendors.plugin import HostPath, VendorPlugin
-
-
-def _backend(state_folder: Path | None) -> Backend:
-    from hami_dra.vendors.nvidia.nvml import NvmlBackend
-
-    return NvmlBackend.at(state_folder)
+from hami_dra.vendors.plugin import HostPath, VendorPlugin, imported
 
 
 def _sampler(backend: Backend) -> CardSampler | None:
@@ -35,28 +25,10 @@ def _sampler(backend: Backend) -> CardSampler | None:
     return NvmlSampler(backend) if isinstance(backend, NvmlBackend) else None
 
 
-def _usage(settings: VendorSettings, now: Callable[[], float]) -> UsageReader:
-    from hami_dra.vendors.nvidia.usage_reader import RegionReader
-
-    return RegionReader(settings, now)
-
-
-def _library_files(source: Path, settings: VendorSettings) -> Mapping[str, bytes]:
-    from hami_dra.vendors.nvidia.installation import library_files
-
-    return library_files(source, settings)
-
-
 def _partitioner(backend: Backend) -> Partitioner:
     from hami_dra.vendors.nvidia.nvml import NvmlBackend, NvmlPartitioner
 
     return backend.partitioner() if isinstance(backend, NvmlBackend) else NvmlPartitioner()
-
-
-def _simulated_partitioner(cards: Iterable[Card], file: Path) -> Partitioner:
-    from hami_dra.vendors.nvidia.simulated_partitions import SimulatedPartitioner
-
-    return SimulatedPartitioner(cards, file)
 
 
 def _with_partition_mode(card: Card, enabled: bool) -> Card | None:
@@ -74,12 +46,6 @@ def _record(*, mig: bool | None = None, fabric: tuple[str, int] | None = None, *
         mig=None if mig is None else MigState(enabled=mig, pending=mig),
         fabric=None if fabric is None else FabricPlace(cluster_uuid=fabric[0], clique_id=fabric[1]),
     )
-
-
-def _use_driver_root(folder: Path) -> None:
-    from hami_dra.vendors.nvidia.nvml.visits import use_driver_root
-
-    use_driver_root(folder)
 
 
 PLUGIN = VendorPlugin(
@@ -102,14 +68,14 @@ PLUGIN = VendorPlugin(
     publishing=NvidiaPublishing(),
     containers=NvidiaContainers(),
     legacy=NvidiaLegacy(),
-    backend=_backend,
+    backend=imported("hami_dra.vendors.nvidia.nvml:NvmlBackend.at"),
     sampler=_sampler,
-    usage=_usage,
-    library_files=_library_files,
+    usage=imported("hami_dra.vendors.nvidia.usage_reader:RegionReader"),
+    library_files=imported("hami_dra.vendors.nvidia.installation:library_files"),
     record=_record,
     partitioner=_partitioner,
-    simulated_partitioner=_simulated_partitioner,
+    simulated_partitioner=imported("hami_dra.vendors.nvidia.simulated_partitions:SimulatedPartitioner"),
     with_partition_mode=_with_partition_mode,
     imitations={"gpu.nvidia.com": nvidia_devices, "hami-core-gpu.project-hami.io": hami_devices},
-    use_driver_root=_use_driver_root,
+    use_driver_root=imported("hami_dra.vendors.nvidia.nvml.visits:use_driver_root"),
 )

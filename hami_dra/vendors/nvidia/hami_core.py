@@ -29,18 +29,7 @@ from hami_dra.api.containers import ContainerPlace, Edits, Folder, Host, Mount, 
 from hami_dra.api.hardware import Card, PartitionInstance
 from hami_dra.api.options import VendorSettings
 from hami_dra.vendors.grants import Grant, file_name
-from hami_dra.vendors.nvidia import mig
-from hami_dra.vendors.nvidia.options import (
-    CORE_LIMITS,
-    LIBRARY_FOLDER,
-    LIBRARY_LOG_LEVEL,
-    LIBRARY_VERSION,
-    LOCK_FOLDER,
-    MEMORY_SCALING,
-    USAGE_CACHE,
-    USAGE_CACHE_SIZE,
-    Keeping,
-)
+from hami_dra.vendors.nvidia import mig, options
 from hami_dra.vendors.nvidia.records import MigInstance
 from hami_dra.vendors.publishing import CORES, MIB
 
@@ -185,7 +174,7 @@ def _priority_notes(
     if priority == 0:  # the most important, which waits for nobody
         return ()
     cores = {limits[name] for name in limits if name.startswith(CORE_LIMIT)}
-    if settings[USAGE_CACHE] is Keeping.PRIVATE or place.is_shared:
+    if settings[options.USAGE_CACHE] is options.Keeping.PRIVATE or place.is_shared:
         why = "its usage file is in its own memory: set usageCache: host, and use a claim that is generated for the pod"
     elif cores <= {str(NO_CORE_LIMIT), str(CORES)} or env.get(CORE_POLICY) == "disable":
         why = "HAMi-core since v2.8.1 makes only containers with a limit of cores wait: ask for cores below 100"
@@ -195,18 +184,22 @@ def _priority_notes(
 
 
 def _lock_notes(settings: VendorSettings) -> tuple[str, ...]:
-    version = _VERSION.match(settings[LIBRARY_VERSION])
-    if version is None or tuple(map(int, version.groups())) > _SHARED_LOCKS or settings[LOCK_FOLDER] is Keeping.HOST:
+    version = _VERSION.match(settings[options.LIBRARY_VERSION])
+    if (
+        version is None
+        or tuple(map(int, version.groups())) > _SHARED_LOCKS
+        or settings[options.LOCK_FOLDER] is options.Keeping.HOST
+    ):
         return ()
     note = (
-        f"HAMi-core {settings[LIBRARY_VERSION]} finds its process under a lock that all containers of the node must share: containers "
+        f"HAMi-core {settings[options.LIBRARY_VERSION]} finds its process under a lock that all containers of the node must share: containers "
         "that start CUDA together may be limited by each other's use; set lockFolder: host, or install v2.8.1 or newer"
     )
     return (note,)
 
 
 def _library_folder(settings: VendorSettings) -> str:
-    return f"{settings[LIBRARY_FOLDER].rstrip('/')}/vgpu"
+    return f"{settings[options.LIBRARY_FOLDER].rstrip('/')}/vgpu"
 
 
 def containers_folder(settings: VendorSettings) -> str:
@@ -216,7 +209,7 @@ def containers_folder(settings: VendorSettings) -> str:
 
 def library_path(settings: VendorSettings) -> str:
     """Return the path of the library on the host; in a container it has no version."""
-    library, version = f"{_library_folder(settings)}/libvgpu.so", settings[LIBRARY_VERSION]
+    library, version = f"{_library_folder(settings)}/libvgpu.so", settings[options.LIBRARY_VERSION]
     return f"{library}.{file_name(version)}" if version else library
 
 
@@ -257,15 +250,15 @@ _Written = Tmpfs | tuple[Folder, Mount]
 
 def _locks(settings: VendorSettings) -> _Written:
     """Return the place of locks, which HAMi-core takes to look for its process in NVML's list."""
-    if settings[LOCK_FOLDER] is Keeping.PRIVATE:
+    if settings[options.LOCK_FOLDER] is options.Keeping.PRIVATE:
         return Tmpfs(LOCKS, LOCKS_SIZE)
     return Folder(LOCKS, STICKY, per_view=False), Mount(LOCKS, LOCKS, READ_WRITE)
 
 
 def _usage(place: ContainerPlace, settings: VendorSettings, folder: str) -> _Written:
     """Return the place of the usage file, which has processes by their number in one container."""
-    if settings[USAGE_CACHE] is Keeping.PRIVATE or place.is_shared:
-        return Tmpfs(folder, settings[USAGE_CACHE_SIZE])
+    if settings[options.USAGE_CACHE] is options.Keeping.PRIVATE or place.is_shared:
+        return Tmpfs(folder, settings[options.USAGE_CACHE_SIZE])
     own = f"{containers_folder(settings)}/{_folder_name(place)}"
     return Folder(own, EVERYBODY), Mount(own, folder, READ_WRITE)
 
@@ -294,15 +287,15 @@ def _folder_name(place: ContainerPlace) -> str:
 
 def _library_env(tenancies: Sequence[Tenancy], settings: VendorSettings) -> dict[str, str]:
     env = {}
-    if settings[MEMORY_SCALING] > 1:
+    if settings[options.MEMORY_SCALING] > 1:
         env[OVERSUBSCRIBE] = "true"
-    if settings[LIBRARY_LOG_LEVEL]:
-        env[LOG_LEVEL] = settings[LIBRARY_LOG_LEVEL]
+    if settings[options.LIBRARY_LOG_LEVEL]:
+        env[LOG_LEVEL] = settings[options.LIBRARY_LOG_LEVEL]
     priorities = [tenancy.parameters.priority for tenancy in tenancies if tenancy.parameters.priority is not None]
     if priorities:
         env[PRIORITY] = str(min(priorities))
     policies = {tenancy.parameters.core_policy for tenancy in tenancies} - {None, "default"}
-    if not settings[CORE_LIMITS]:
+    if not settings[options.CORE_LIMITS]:
         env[CORE_POLICY] = "disable"
     elif policies:
         env[CORE_POLICY] = "force" if "force" in policies else "disable"

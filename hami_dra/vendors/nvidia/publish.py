@@ -13,28 +13,12 @@ from hami_dra.api import names
 from hami_dra.api.containers import PartitionPlace, Site
 from hami_dra.api.hardware import Card, PartitionPlacement
 from hami_dra.api.options import VendorSettings
+from hami_dra.vendors import publishing
 from hami_dra.vendors.nvidia import mig
 from hami_dra.vendors.nvidia.options import CORE_SCALING, MEMORY_SCALING
 from hami_dra.vendors.nvidia.records import GpuRecord, MigProfile
 from hami_dra.vendors.nvidia.rules import CARD_MEMORY, DRIVER, PARENT, PLACEMENT, PROFILE
 from hami_dra.vendors.options import SLOTS
-from hami_dra.vendors.publishing import (
-    CORES,
-    OF_WHOLE_CARDS,
-    Json,
-    common_attributes,
-    cores_capacity,
-    device_class,
-    fault_taints,
-    in_bytes,
-    integer,
-    memory_capacity,
-    of_driver,
-    shared_device,
-    shares_capacity,
-    string,
-    version,
-)
 
 WHOLE_CLASS: Final = "nvidia-gpu.hami.io"
 SHARED_CLASS: Final = "nvidia-vgpu.hami.io"
@@ -51,23 +35,23 @@ class NvidiaPublishing:
     name = "nvidia"
     driver = DRIVER
 
-    def devices(self, cards: Sequence[Card], settings: VendorSettings) -> list[Json]:
+    def devices(self, cards: Sequence[Card], settings: VendorSettings) -> list[publishing.Json]:
         """Return the devices: cards, then partitions, smallest first, so that a search without scores wastes least."""
-        common = common_attributes(cards)
+        common = publishing.common_attributes(cards)
         ordered = sorted(cards, key=lambda card: card.index)
         whole = [_card(card, common[card.index], settings) for card in ordered]
         return whole + [partition for card in ordered for partition in _partitions(card, common[card.index])]
 
-    def counter_sets(self, cards: Sequence[Card]) -> list[Json]:
+    def counter_sets(self, cards: Sequence[Card]) -> list[publishing.Json]:
         ordered = sorted(cards, key=lambda card: card.index)
         return [mig.counter_set(card) for card in ordered if mig.profiles(card)]
 
-    def device_classes(self) -> list[Json]:
-        ours = of_driver(DRIVER)
+    def device_classes(self) -> list[publishing.Json]:
+        ours = publishing.of_driver(DRIVER)
         return [
-            device_class(WHOLE_CLASS, f"{ours} && !{IS_PARTITION}", EXTENDED_RESOURCE),
-            device_class(SHARED_CLASS, ours),
-            device_class(MIG_CLASS, f"{ours} && {IS_PARTITION}"),
+            publishing.device_class(WHOLE_CLASS, f"{ours} && !{IS_PARTITION}", EXTENDED_RESOURCE),
+            publishing.device_class(SHARED_CLASS, ours),
+            publishing.device_class(MIG_CLASS, f"{ours} && {IS_PARTITION}"),
         ]
 
 
@@ -88,65 +72,70 @@ def sites(cards: Sequence[Card]) -> dict[str, Site]:
     return found
 
 
-def _card(card: Card, common: dict[str, Json], settings: VendorSettings) -> Json:
+def _card(card: Card, common: dict[str, publishing.Json], settings: VendorSettings) -> publishing.Json:
     may_be_cut = bool(mig.profiles(card))
     # an instance cannot be oversubscribed, so its card offers its real memory (as HAMi)
     memory_scaling = Fraction(1) if may_be_cut else settings[MEMORY_SCALING]
     core_scaling = Fraction(1) if may_be_cut else settings[CORE_SCALING]
-    device = shared_device(
+    device = publishing.shared_device(
         card_name(card),
         card,
-        common | {"type": string("gpu")} | software_attributes(card) | _fabric_attributes(card),
+        common | {"type": publishing.string("gpu")} | software_attributes(card) | _fabric_attributes(card),
         {
-            names.CAP_MEMORY: memory_capacity(card.memory, memory_scaling),
-            names.CAP_CORES: cores_capacity(core_scaling),
-            names.CAP_SHARES: shares_capacity(settings[SLOTS]),
+            names.CAP_MEMORY: publishing.memory_capacity(card.memory, memory_scaling),
+            names.CAP_CORES: publishing.cores_capacity(core_scaling),
+            names.CAP_SHARES: publishing.shares_capacity(settings[SLOTS]),
         },
     )
     return device | {"consumesCounters": mig.consumed_by_card(card)} if may_be_cut else device
 
 
-def _partitions(card: Card, common: dict[str, Json]) -> list[Json]:
+def _partitions(card: Card, common: dict[str, publishing.Json]) -> list[publishing.Json]:
     """Return the partitions. Each is for one claim: no request policy."""
-    attributes = {name: value for name, value in common.items() if name not in OF_WHOLE_CARDS} | {"type": string("mig")}
+    attributes = {name: value for name, value in common.items() if name not in publishing.OF_WHOLE_CARDS} | {
+        "type": publishing.string("mig")
+    }
     return [
         {
             "name": partition_name(card, profile, placement),
             "attributes": attributes
             | {
-                PARENT: string(card.uuid),
-                PROFILE: string(profile.name),
-                PLACEMENT: integer(placement.start),
-                CARD_MEMORY: integer(card.memory),
+                PARENT: publishing.string(card.uuid),
+                PROFILE: publishing.string(profile.name),
+                PLACEMENT: publishing.integer(placement.start),
+                CARD_MEMORY: publishing.integer(card.memory),
             }
             | software_attributes(card),
             "capacity": {
-                names.CAP_MEMORY: {"value": in_bytes(profile.memory)},
-                names.CAP_CORES: {"value": str(CORES * profile.slices // mig.compute_slices(card))},
+                names.CAP_MEMORY: {"value": publishing.in_bytes(profile.memory)},
+                names.CAP_CORES: {"value": str(publishing.CORES * profile.slices // mig.compute_slices(card))},
             },
             "consumesCounters": mig.consumed_by_instance(card, profile, placement),
         }
-        | fault_taints(card)
+        | publishing.fault_taints(card)
         for profile, placement in mig.placements(card)
     ]
 
 
-def _fabric_attributes(card: Card) -> dict[str, Json]:
+def _fabric_attributes(card: Card) -> dict[str, publishing.Json]:
     """Return the place in an NVLink fabric that spans machines; empty if the card is in none."""
     if not isinstance(card, GpuRecord) or card.fabric is None or not card.fabric.cluster_uuid:
         return {}
-    return {names.ATTR_CLUSTER: string(card.fabric.cluster_uuid), names.ATTR_CLIQUE: integer(card.fabric.clique_id)}
+    return {
+        names.ATTR_CLUSTER: publishing.string(card.fabric.cluster_uuid),
+        names.ATTR_CLIQUE: publishing.integer(card.fabric.clique_id),
+    }
 
 
-def software_attributes(card: Card) -> dict[str, Json]:
+def software_attributes(card: Card) -> dict[str, publishing.Json]:
     """Return attributes under the names that NVIDIA's own driver uses; unknown ones are left out."""
     if not isinstance(card, GpuRecord):
         return {}
     attributes = {
-        "brand": string(card.brand) if card.brand else None,
-        "architecture": string(card.architecture) if card.architecture else None,
-        "cudaComputeCapability": version(card.compute_capability),
-        "driverVersion": version(card.driver_version),
-        "cudaDriverVersion": version(card.runtime_version),
+        "brand": publishing.string(card.brand) if card.brand else None,
+        "architecture": publishing.string(card.architecture) if card.architecture else None,
+        "cudaComputeCapability": publishing.version(card.compute_capability),
+        "driverVersion": publishing.version(card.driver_version),
+        "cudaDriverVersion": publishing.version(card.runtime_version),
     }
     return {name: value for name, value in attributes.items() if value is not None}

@@ -12,12 +12,11 @@ from controller.dashboard import drawing, fabric, pages, render, trends, wording
 from controller.dashboard.cardpages import MOST_TILES, NODES_ON_LEAF, tiles
 from controller.dashboard.fleet import NodeRow, picked
 from controller.dashboard.history import MOST_OF_CARD, MOST_SAMPLES, History
-from controller.dashboard.paging import page_slice
 from controller.dashboard.preferences import Preferences
 from controller.dashboard.readings import CardReading, Readings
 from controller.dashboard.source import ControllerState
 from controller.dashboard.stream import event
-from controller.dashboard.tables import PageTable, exported, ordered
+from controller.dashboard.tables import PageTable, exported, ordered, page_slice
 from controller.reasons import CATALOGUE
 from controller.reconcile.runtime import Mode
 from controller.views.columns import Column

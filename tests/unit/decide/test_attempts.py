@@ -17,6 +17,7 @@ from controller.decide.node_search import STEPS_PER_NODE
 from hami_dra.api.core import Pod
 from hami_dra.api.resource import ResourceClaim, ResourceSlice
 from tests.support.allocation import DRIVER, claim, device, exactly, parse, slice_of
+from tests.support.assumed import assume
 from tests.unit.decide.test_hostile import furnished, of_one_rack
 
 NODES = 12
@@ -96,7 +97,7 @@ def test_an_equal_claim_is_refused_without_a_search_and_a_changed_node_is_search
     assert isinstance(answer, Unschedulable)
     assert searched == []
     result = {"request": "r", "driver": DRIVER, "pool": "node-3", "device": "gpu-0"}
-    inventory.assume("somebody", {"devices": {"results": [result]}})
+    assume(inventory, "somebody", {"devices": {"results": [result]}})
     assert isinstance(decided(inventory, request(IMPOSSIBLE))[0], Unschedulable)
     assert searched == ["node-3"]
     searched.clear()

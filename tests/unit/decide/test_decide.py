@@ -10,6 +10,7 @@ from controller.inventory.model import DeviceId
 from controller.scoring.policies import DevicePolicy, Policies
 from hami_dra.api.resource import DeviceConstraint
 from tests.cards import CLASS, DRIVER, card, claim, device_class, node, pod, request, slice_of, whole
+from tests.support.assumed import assume
 
 
 def cluster(nodes=("n1", "n2"), cards=4, **card_options):
@@ -32,7 +33,7 @@ def place(inventory, wanted, **options):
     answer = decide(inventory, wanted, Options(managed=frozenset({DRIVER}), **options))
     assert isinstance(answer, Decision), answer
     for entry in answer.allocations:
-        inventory.assume(entry.claim.metadata.uid, entry.allocation)
+        assume(inventory, entry.claim.metadata.uid, entry.allocation)
     inventory.assume_pod(wanted.pod, answer.node)
     return answer
 

@@ -9,6 +9,7 @@ from controller.allocation import Attempt, AttemptSpent
 from controller.decide import Decision, Options, decide, decision, ranked_nodes
 from hami_dra.api.resource import ResourceSlice
 from tests.support.allocation import DRIVER, device, parse, slice_of
+from tests.support.assumed import assume
 from tests.unit.decide.test_attempts import request
 from tests.unit.decide.test_hostile import furnished, of_one_rack
 
@@ -74,7 +75,7 @@ def test_a_pod_that_is_given_up_is_given_up_again_after_each_change():
     counts = [taken]
     for _ in range(6):
         result = {"request": "r", "driver": DRIVER, "pool": "node-2", "device": "gpu-0"}
-        inventory.assume("somebody", {"devices": {"results": [result]}})
+        assume(inventory, "somebody", {"devices": {"results": [result]}})
         inventory.forget("somebody")
         _, taken = attempts_of(inventory, wanted, OPTIONS, first=2_000, most=20)
         counts.append(taken)

@@ -13,6 +13,7 @@ from controller.scoring.policies import DevicePolicy, Policies
 from controller.scoring.policy_resolution import resolve_policies
 from hami_dra.api.resource import ResourceClaim
 from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of, whole
+from tests.support.assumed import assume
 
 WIDE = "net.example.com"
 T4, A10G = "Tesla T4", "NVIDIA A10G"
@@ -54,7 +55,7 @@ def use(inventory, node_name, *devices, memory="2Gi", cores="0"):
         }
         for number in devices
     ]
-    inventory.assume(f"held-{node_name}-{devices}-{memory}", {"devices": {"results": results}})
+    assume(inventory, f"held-{node_name}-{devices}-{memory}", {"devices": {"results": results}})
 
 
 NEVER = {
@@ -203,7 +204,7 @@ def test_devices_of_no_node_in_particular():
     )
     results = [{"request": "r", "driver": WIDE, "pool": "net", "device": "gpu-0", "shareID": "s"}]
     results[0]["consumedCapacity"] = {"memory": "16Gi", "cores": "100", "shares": "1"}
-    inventory.assume("held", {"devices": {"results": results}})
+    assume(inventory, "held", {"devices": {"results": results}})
     assert reason_of(inventory, request(class_name="wide", count=2)).message.startswith(
         "no node fits now: needs 2 whole devices"
     )
@@ -211,8 +212,10 @@ def test_devices_of_no_node_in_particular():
 
 def test_exclusive_devices_without_capacities():
     inventory = cluster(a=[whole(0), whole(1)])
-    inventory.assume(
-        "held", {"devices": {"results": [{"request": "r", "driver": DRIVER, "pool": "a", "device": "dev-0"}]}}
+    assume(
+        inventory,
+        "held",
+        {"devices": {"results": [{"request": "r", "driver": DRIVER, "pool": "a", "device": "dev-0"}]}},
     )
     assert reason_of(inventory, request(count=2)).message == (
         "no node fits now: needs 2 whole devices on one node; the most without a tenant are 1 (a)"

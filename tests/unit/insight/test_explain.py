@@ -10,13 +10,13 @@ from controller.insight.explain.explain import explain
 from controller.insight.explain.render import explanation_of
 from controller.insight.explain.snapshot import take
 from controller.inventory.inventory import Inventory
-from controller.scoring.packing import Packing
-from controller.scoring.policies import DevicePolicy, Policies, Weights
+from controller.scoring.policies import DevicePolicy, Packing, Policies, Weights
 from controller.scoring.policy_resolution import resolve_policies
 from controller.views.explanation import from_json, to_json
 from hami_dra.api import names
 from hami_dra.api.resource import DeviceTaint
 from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of
+from tests.support.assumed import assume
 
 OPTIONS = Options(managed=frozenset({DRIVER}))
 
@@ -50,7 +50,7 @@ def place(inventory, wanted):
     answer = decide(inventory, wanted, OPTIONS)
     assert isinstance(answer, Decision), answer
     for entry in answer.allocations:
-        inventory.assume(entry.claim.metadata.uid, entry.allocation)
+        assume(inventory, entry.claim.metadata.uid, entry.allocation)
     inventory.assume_pod(wanted.pod, answer.node)
     return answer
 

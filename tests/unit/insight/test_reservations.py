@@ -11,6 +11,7 @@ from controller.views.overview.reservations import Held, reservations
 from hami_dra.api import names
 from tests.cards import card, slice_of
 from tests.cards import pod as manifest
+from tests.support.assumed import assume
 from tests.unit.insight.test_overview import cluster, holding, share
 
 GANG = {names.POD_GROUP_NAME: "train", names.POD_GROUP_MIN_AVAILABLE: "4"}
@@ -57,7 +58,7 @@ def test_an_allocation_that_is_being_written_counts_already(held):
     inventory = cluster(slice_of("n1", [card(0)]), claims=[bare])
     pod = member("m0", "a")
     assert kept(inventory, [pod], [bare]) == ()
-    inventory.assume("a", held.status.allocation)
+    assume(inventory, "a", held.status.allocation)
     inventory.assume_pod(pod, "n1")
     (found,) = kept(inventory, [pod], [bare])
     assert (found.node, found.devices, found.since, found.until) == ("n1", (DEVICE,), "", "")
@@ -76,7 +77,7 @@ def test_a_place_that_is_held_for_a_pod_is_shown_by_the_leader_only(held, kind):
     bare = replace(held, status=replace(held.status, allocation=None))
     inventory = cluster(slice_of("n1", [card(0)]), claims=[bare])
     pod = member("m0", "a", labels={})
-    inventory.assume("a", held.status.allocation)
+    assume(inventory, "a", held.status.allocation)
     inventory.assume_pod(pod, "n1")
     assert kept(inventory, [pod], [bare]) == ()
     times = [datetime(2026, 11, 21, 8, minute, tzinfo=UTC) for minute in (1, 2)]
@@ -90,6 +91,6 @@ def test_a_place_that_is_held_for_a_pod_is_shown_by_the_leader_only(held, kind):
 def test_what_is_reserved_on_top_of_those_who_are_there_is_no_use_beyond_the_device(held):
     inventory = cluster(slice_of("n1", [card(0)]), claims=[held])
     for name in ("second", "third", "fourth", "fifth"):
-        inventory.assume(name, held.status.allocation)
+        assume(inventory, name, held.status.allocation)
     (shown,) = overview(inventory, [held], []).cards
     assert (shown.memory_used, shown.cores_used) == (shown.memory_total, shown.cores_total)

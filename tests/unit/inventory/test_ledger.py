@@ -10,6 +10,7 @@ from controller.inventory.ledger import Ledger, holdings_of
 from controller.inventory.model import DeviceId
 from hami_dra.api.resource import AllocationResult
 from tests.cards import DRIVER, card, claim, node, slice_of
+from tests.support.assumed import assume
 
 CARD = DeviceId(DRIVER, "n1", "gpu-0")
 OTHER = DeviceId(DRIVER, "n1", "gpu-1")
@@ -106,9 +107,9 @@ def test_an_assumption_that_did_not_come_true_is_taken_back():
 def test_assumed_results_of_a_shared_card_are_shares_without_shareid_or_capacity():
     """`decide` stamps no shareIDs, and a card may be shared that publishes no capacity."""
     inventory = furnished(card(0, capacity={}))
-    inventory.assume("a", {"devices": {"results": [result() | {"consumedCapacity": {}}]}})
+    assume(inventory, "a", {"devices": {"results": [result() | {"consumedCapacity": {}}]}})
     assert (inventory.usage.shares(CARD), inventory.usage.in_use(CARD)) == (1, False)
-    inventory.assume("a", {"devices": {"results": [result()]}})
+    assume(inventory, "a", {"devices": {"results": [result()]}})
     assert (inventory.usage.shares(CARD), inventory.usage.in_use(CARD)) == (0, True)
 
 

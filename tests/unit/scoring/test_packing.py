@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from controller.scoring.device_selection import first_of, fit_keys, left_after
-from controller.scoring.packing import Packing
 from controller.scoring.policies import (
     DevicePolicy,
     InvalidPolicy,
+    Packing,
     Policies,
     Weights,
     parse_packing_weights,

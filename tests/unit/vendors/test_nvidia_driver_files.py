@@ -8,8 +8,7 @@ import pytest
 
 from hami_dra.api.containers import DeviceNode, HostSettings, Unpreparable
 from hami_dra.api.nodelacks import LackKind
-from hami_dra.discovery.file_tree import FolderTree
-from hami_dra.discovery.host import MachineHost
+from hami_dra.discovery.host import FolderTree, MachineHost
 from hami_dra.driver.prepare.cdi import container_edits, undone
 from hami_dra.vendors.nvidia.options import Keeping
 from hami_dra.vendors.nvidia.records import GpuRecord, MigState

@@ -366,10 +366,7 @@ class MemoryCluster:
 
 
 def _check_shape(kind: Kind[Any], raw: Raw) -> None:
-    """Check the structure that rules and defaults rely on.
-
-    The real server also decodes before it validates.
-    """
+    """Check the structure that rules and defaults rely on. The real server also decodes before it validates."""
     _read(kind, Record(raw, 0))
 
 

@@ -54,10 +54,7 @@ def created(kind: Kind[Object], raw: Raw) -> Raw:
 
 
 def updated(kind: Kind[Object], old: Raw, new: Raw, subresource: str) -> Raw:
-    """Return what an update stores.
-
-    Server-owned fields and the other half (spec or status) come from `old`.
-    """
+    """Return what an update stores. Server-owned fields and the other half (spec or status) come from `old`."""
     if new["metadata"].get("name") != old["metadata"]["name"]:
         raise Invalid(f"metadata.name of {kind.name} {old['metadata']['name']} is immutable")
     if subresource == "status":

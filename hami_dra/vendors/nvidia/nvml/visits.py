@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from hami_dra.discovery.errors import ToolFailed, ToolMissing
-from hami_dra.discovery.file_tree import FolderTree
+from hami_dra.discovery.host import FolderTree
 from hami_dra.vendors.nvidia.driver_files import LIBRARY_FOLDERS
 from hami_dra.vendors.nvidia.nvml.calls import NvmlFailed
 from hami_dra.vendors.nvidia.nvml.library import LIBRARY_NOT_FOUND, Library

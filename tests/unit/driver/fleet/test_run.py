@@ -198,8 +198,7 @@ async def test_on_1_36_the_fence_is_in_the_slices():
     fleet = Fleet(cluster, file(T4))
     await fleet.sync_once()
     assert await tainted(cluster) == {True}
-    fleet.set_fence("off")
-    await fleet.sync_once()
+    await Fleet(cluster, file(T4), fence="off").sync_once()
     assert await tainted(cluster) == {False}
 
 

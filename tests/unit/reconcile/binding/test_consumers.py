@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.reconcile.binding.consumers import consumer_of, is_of_group
+from controller.reconcile.binding.claim_commit import consumer_of, is_of_group
 from hami_dra.api.core import Pod, PodResourceClaim, PodSchedulingGroup, PodSpec
 from hami_dra.api.meta import ObjectMeta
 from hami_dra.api.podgroups import PodGroup, PodGroupResourceClaim, PodGroupSpec

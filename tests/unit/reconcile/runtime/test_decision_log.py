@@ -13,6 +13,7 @@ from controller.scoring.policies import Policies
 from controller.views.explanation import GangExplanation, GangMember
 from hami_dra.api import kinds
 from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of
+from tests.support.assumed import assume
 from tests.support.harness import SPACE, play
 from tests.support.harness import claim as harness_claim
 from tests.support.harness import pod as harness_pod
@@ -48,7 +49,7 @@ def test_a_decision_is_told_later_as_it_was(inventory):
     then = explain(inventory, scheduling_request, OPTIONS)
     answer = record(log, inventory, scheduling_request)
     for entry in answer.allocations:
-        inventory.assume(entry.claim.metadata.uid, entry.allocation)
+        assume(inventory, entry.claim.metadata.uid, entry.allocation)
     inventory.node_changed(None, node("n2", unschedulable=True))
     kept = log.of_pod("default/a")
     assert kept.at == "2026-01-01T12:00:00.000Z"
@@ -210,7 +211,7 @@ def test_what_changed_between_two_refusals_is_not_in_common(inventory):
     log = DecisionLog()
     record(log, inventory, wanted("a", memory="1000Ti"))
     reported = log.of_pod("default/a")
-    inventory.assume("other", decide(inventory, wanted("c"), OPTIONS).allocations[0].allocation)
+    assume(inventory, "other", decide(inventory, wanted("c"), OPTIONS).allocations[0].allocation)
     inventory.node_changed(None, node("n2", unschedulable=True))
     record(log, inventory, wanted("b", memory="1000Ti"))
     assert log.of_pod("default/a") == reported

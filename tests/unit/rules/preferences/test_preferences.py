@@ -13,6 +13,7 @@ from controller.inventory.inventory import Inventory
 from controller.scoring.policies import DevicePolicy, Policies
 from controller.views.explanation import PREFERENCE
 from tests.cards import DRIVER, card, claim, device_class, node, pod, request, slice_of
+from tests.support.assumed import assume
 
 ZONE = "topology.kubernetes.io/zone"
 SOFT_TAINT = {"key": "old", "effect": "PreferNoSchedule"}
@@ -51,7 +52,7 @@ def wanted(name="p", labels=None, **spec):
 def chosen(inventory, asked, **options):
     answer = decide(inventory, asked, Options(managed=MANAGED, **options))
     for entry in answer.allocations:
-        inventory.assume(entry.claim.metadata.uid, entry.allocation)
+        assume(inventory, entry.claim.metadata.uid, entry.allocation)
     inventory.assume_pod(asked.pod, answer.node)
     return answer.node
 
