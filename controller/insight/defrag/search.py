@@ -162,11 +162,11 @@ class Mover:
             moved = self._left(target.tenants, target, stack)
             return Moves(target, tuple(moved)) if moved is not None and reached() else None
 
-    def _left(self, tenants: Sequence[Movable], target: MoveTarget, stack: ExitStack) -> list[Moved] | None:
+    def _left(self, pods: Sequence[Movable], target: MoveTarget, stack: ExitStack) -> list[Moved] | None:
         """Let pods move, on trials that end with the stack; None: one has no place, and nothing changed."""
-        moved = []
+        moved: list[Moved] = []
         with ExitStack() as inner:
-            for movable in tenants:
+            for movable in pods:
                 trial = inner.enter_context(self.inventory.trial())
                 trial.remove(movable.uid, movable.claims)
                 step = self.move(movable, target)
@@ -185,42 +185,33 @@ class Mover:
         its turn, is left out. Then all that are emptied are held from the start, which changes no move
         unless a policy compares nodes with each other.
         """
-        chosen: list[Cell] = []
+        groups: list[tuple[Cell, list[Movable]]] = []
         gone: set[str] = set()
         taken: set[DeviceId] = set()
         with ExitStack() as stack:
             for cell in candidates:
-                left = [each for each in sorted(cell.tenants, key=largest_first) if each.uid not in gone]
-                if len(chosen) == number or len(gone) + len(left) > most or not taken.isdisjoint(cell.devices):
+                pods = [each for each in sorted(cell.tenants, key=largest_first) if each.uid not in gone]
+                if len(groups) == number or len(gone) + len(pods) > most or not taken.isdisjoint(cell.devices):
                     continue
-                moved = self._left(left, MoveTarget.of_cells(self.inventory, free, [*chosen, cell]), stack)
+                target = MoveTarget.of_cells(self.inventory, free, [*(each for each, _ in groups), cell])
+                moved = self._left(pods, target, stack)
                 if moved is not None:
-                    chosen.append(cell)
-                    gone.update(each.uid for each in left)
+                    groups.append((cell, pods))
+                    gone.update(each.uid for each in pods)
                     taken.update(device for each in moved for device in _devices(each.decision))
                     self.beat(len(gone))
         while True:
-            target = MoveTarget.of_cells(self.inventory, free, chosen)
-            failed, moved = self._pass(chosen, target)
-            if not failed:
-                return Moves(target, tuple(moved))
-            chosen = [cell for cell in chosen if cell.name not in failed]
-
-    def _pass(self, chosen: Sequence[Cell], target: MoveTarget) -> tuple[set[str], list[Moved]]:
-        """Empty the cells, one after the other. Returns the names of those that could not be emptied."""
-        failed: set[str] = set()
-        moved: list[Moved] = []
-        with ExitStack() as stack:
-            for cell in chosen:
-                gone = {each.movable.uid for each in moved}
-                left = sorted((each for each in cell.tenants if each.uid not in gone), key=largest_first)
-                steps = self._left(left, target, stack)
-                if steps is None:
-                    failed.add(cell.name)
+            target = MoveTarget.of_cells(self.inventory, free, [cell for cell, _ in groups])
+            done: list[Moved] = []
+            with ExitStack() as stack:
+                for group in groups:
+                    moved = self._left(group[1], target, stack)
+                    if moved is None:
+                        groups.remove(group)
+                        break
+                    done += moved
                 else:
-                    moved += steps
-                    self.beat(len(moved))
-        return failed, moved
+                    return Moves(target, tuple(done))
 
 
 def _devices(decision: Decision) -> frozenset[DeviceId]:
