@@ -5,7 +5,7 @@ held: no pod that moves gets it, as if it were cordoned. No pod moves twice.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -46,7 +46,7 @@ class MoveTarget:
     @property
     def cost(self) -> tuple[int, int]:
         """Pods that must move, and bytes of device memory."""
-        return len(self.tenants), sum(each.memory for each in self.tenants)
+        return len(self.tenants), memory_of(self.tenants)
 
     @cached_property
     def allowed(self) -> AllowedNodes | None:
@@ -74,7 +74,11 @@ class Moves(Struct, frozen=True, eq=False):
 
     @property
     def cost(self) -> tuple[int, int]:
-        return len(self.moved), sum(each.movable.memory for each in self.moved)
+        return len(self.moved), memory_of(each.movable for each in self.moved)
+
+
+def memory_of(movables: Iterable[Movable]) -> int:
+    return sum(each.memory for each in movables)
 
 
 def largest_first(movable: Movable) -> tuple[int, int, str]:
@@ -95,15 +99,18 @@ class Mover:
 
     def move(self, movable: Movable, target: MoveTarget) -> Moved | None:
         """Return the new place of a pod that counts nowhere now; None: it has none, or stays where it is."""
-        self.steps -= 1
-        masked = target.devices
-        request = replace(movable.request, allowed_nodes=target.allowed, masked_devices=masked)
+        request = replace(movable.request, allowed_nodes=target.allowed, masked_devices=target.devices)
         answer = decide(self.inventory, request, self.options)
         if not isinstance(answer, Decision):
             return None
-        devices = {holding.device for holdings in answer.holdings.values() for holding in holdings}
-        stays = answer.node == movable.pod.spec.node_name and devices == movable.devices
+        stays = answer.node == movable.pod.spec.node_name and _devices(answer) == movable.devices
         return None if stays else Moved(movable, answer)
+
+    def spend(self) -> None:
+        """Count a decision of the search. Raises OutOfSteps."""
+        self.steps -= 1
+        if self.steps < 0:
+            raise OutOfSteps
 
     def fewest(self, targets: Sequence[MoveTarget], most: int, reached: Callable[[], bool]) -> Moves | None:
         """Return the fewest moves, up to `most`, after which one of the targets is reached. Tries all
@@ -139,8 +146,7 @@ class Mover:
         spare = total - len(moved) - len(left)
         others = [each for each in self.movables if each.uid not in must and each.uid not in moved] if spare else []
         for movable in (*left, *others):
-            if self.steps <= 0:
-                raise OutOfSteps
+            self.spend()
             with self.inventory.trial() as trial:
                 trial.remove(movable.uid, movable.claims)
                 step = self.move(movable, target)
