@@ -29,7 +29,7 @@ HOSTILE = (
 )
 COMMANDS = (
     ["status"], ["status", "-o", "wide"], ["status", "-o", "json"], ["status", "-o", "yaml"], ["status", "--pending"], ["status", "--quota"],
-    ["simulate"], ["simulate", "-o", "json"], ["whatif", "--node-policy", "spread"], ["doctor"], ["topology"], ["convert"], ["explain"],
+    ["simulate"], ["simulate", "-o", "json"], ["whatif", "--node-policy", "spread"], ["defrag"], ["doctor"], ["topology"], ["convert"], ["explain"],
 )  # fmt: skip
 ROUNDS = examples(2)
 
