@@ -196,7 +196,7 @@ class _Planner:
                 f"the pods on {stuck} other {what}s find no place elsewhere{within}, and {cells.others} have pods that "
                 "cannot be moved or are out of service"
             )
-        return best
+        return self.mover.holding_less(best)
 
     def _is_least(self, cells: Cells, number: int, moves: Moves) -> bool:
         """Return whether no other choice of cells has fewer tenants: each pod is on one cell, and the

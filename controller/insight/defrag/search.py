@@ -219,6 +219,14 @@ class Mover:
                 else:
                     return Moves(target, tuple(done))
 
+    def holding_less(self, moves: Moves) -> Moves:
+        """Return the moves with only that held which becomes free, if each pod has the same place then."""
+        target = MoveTarget.of_cells(self.inventory, (), moves.target.cells)
+        with ExitStack() as stack:
+            again = self._left([each.movable for each in moves.moved], target, stack) or ()
+        places = [[(each.decision.node, _devices(each.decision)) for each in moved] for moved in (moves.moved, again)]
+        return Moves(target, moves.moved) if places[0] == places[1] else moves
+
 
 def _devices(decision: Decision) -> frozenset[DeviceId]:
     return frozenset(holding.device for holdings in decision.holdings.values() for holding in holdings)
