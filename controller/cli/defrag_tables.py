@@ -12,6 +12,9 @@ from controller.views.moves import BudgetUse, MovePlan, PlannedMove
 from controller.views.overview import driver_rank
 from hami_dra.api.printable import counted
 
+_NAMED: Final = 20
+"""Nodes and devices to be cordoned that are named."""
+
 
 def plan(found: MovePlan, layout: TextLayout) -> list[Line]:
     """Return the conclusion, the moves in order, and what they bring."""
@@ -20,7 +23,8 @@ def plan(found: MovePlan, layout: TextLayout) -> list[Line]:
         lines += paragraph("Not all choices were tried: fewer moves may be enough.", layout)
     held = (*found.held_nodes, *found.held_devices)
     if held:
-        lines += paragraph(f"Cordon until all moves are done: {', '.join(held)}", layout)
+        more = f" and {len(held) - _NAMED} more (-o json has all)" if len(held) > _NAMED else ""
+        lines += paragraph(f"Cordon until all moves are done: {', '.join(held[:_NAMED])}{more}", layout)
     stays = Counter(found.stays.values())
     tables: tuple[tuple[Columns[Any], Sequence[Any]], ...] = (
         (_MOVES, [*enumerate(found.moves, 1)]),

@@ -33,7 +33,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
     "Try before you change": {
         "simulate": "Place the pods of manifests, without a cluster",
         "whatif": "Show the effects of a policy, more pods or fewer nodes",
-        "defrag": "Plan moves that free devices or nodes, or make room for a pod",
+        "defrag": "Plan moves of pods that free devices or nodes",
         "snapshot": "Save a cluster's state for simulate, explain and whatif",
         "convert": "Convert HAMi manifests to ResourceClaims",
         "demo": "Show four placements on a cluster in memory",

@@ -12,6 +12,7 @@ COMMANDS = {
     "doctor": ["doctor", "-f"],
     "simulate": ["simulate", "-f"],
     "whatif": ["whatif", "--node-policy", "spread", "-f"],
+    "defrag": ["defrag", "-f"],
     "explain": ["explain", "p", "-f"],
     "convert": ["convert", "-f"],
     "topology": ["topology", "-f"],
@@ -40,7 +41,7 @@ def test_a_file_that_cannot_be_read_is_named_with_its_document(hami_dra, tmp_pat
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("command", ["status", "doctor", "simulate", "whatif"])
+@pytest.mark.parametrize("command", ["status", "doctor", "simulate", "whatif", "defrag"])
 def test_a_claim_whose_parameters_cannot_be_read_is_named_and_the_rest_is_shown(hami_dra, tmp_path, command):
     parameters = json.loads("[" * 60 + "]" * 60)
     config = [{"opaque": {"driver": "nvidia.hami.io", "parameters": {"a": parameters}}}]

@@ -38,7 +38,8 @@ HOSTILE = (
 )
 COMMANDS = (
     ["status"], ["status", "-o", "wide"], ["status", "-o", "json"], ["status", "-o", "yaml"], ["status", "--pending"], ["status", "--quota"],
-    ["simulate"], ["simulate", "-o", "json"], ["whatif", "--node-policy", "spread"], ["doctor"], ["topology"], ["convert"], ["explain"], ["slices"],
+    ["simulate"], ["simulate", "-o", "json"], ["whatif", "--node-policy", "spread"], ["defrag"], ["doctor"], ["topology"], ["convert"], ["explain"],
+    ["slices"],
 )  # fmt: skip
 READ = {"status", "simulate", "topology"}
 """Commands that show what they can read."""

@@ -5,6 +5,7 @@ In difference to preemption, a pod of any priority may have to go, and goes only
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
+from math import comb
 from typing import Final
 
 import numpy as np
@@ -12,18 +13,21 @@ import numpy as np
 from controller.decide import AllowedNodes
 from controller.gangs import Unit, UnitDecision
 from controller.insight.defrag.movable import Movable
-from controller.insight.defrag.search import MoveTarget
+from controller.insight.defrag.search import Mover, MoveTarget, memory_of
 from controller.preemption import NOT_ENOUGH, Preemption, Search, doubled
 from hami_dra.api.core import Pod
 
 _REGIONS: Final = 16
 """Nodes, or parts of topology domains, that are tried for a first plan."""
+_CHOICES: Final = 500
+"""Choices of pods of one node, up to which all are tried."""
 
 
 class Places(Search):
-    def __init__(self, preemption: Preemption, unit: Unit, movables: Sequence[Movable]) -> None:
+    def __init__(self, preemption: Preemption, unit: Unit, mover: Mover) -> None:
         super().__init__(preemption, unit)
-        self._movables = {each.uid: each for each in movables}
+        self._mover = mover
+        self._movables = {each.uid: each for each in mover.movables}
 
     def fits(self) -> bool:
         """Return whether the unit fits as the inventory is now."""
@@ -47,22 +51,22 @@ class Places(Search):
 
     def all(self, fewer: int) -> Iterator[MoveTarget]:
         """Yield all places that fewer pods than this must leave, the fewest pods first. Of a gang those on
-        single nodes.
+        single nodes. Raises OutOfSteps.
         """
-        size = self._inventory.nodes.size
         rows = self._rows()
         on_node = {row: self._on([row]) for row in rows}
         for number in range(1, fewer):
             for row in rows:
+                pods = on_node[row]
+                if comb(len(pods), number) > _CHOICES:
+                    self._mover.is_cut = True
+                    continue
                 lacking = self._room.devices[row] if self._unit.key is None else 0
-                chosen = [
-                    each
-                    for each in combinations(on_node[row], number)
-                    if sum(len(movable.devices) for movable in each) >= lacking
-                ]
-                nodes = AllowedNodes.of_rows([row], size)
-                for pods in sorted(chosen, key=lambda each: sum(movable.memory for movable in each)):
-                    yield from self._targets(nodes, pods)
+                nodes = AllowedNodes.of_rows([row], self._inventory.nodes.size)
+                for chosen in sorted(combinations(pods, number), key=memory_of):
+                    if sum(len(each.devices) for each in chosen) >= lacking:
+                        self._mover.spend()
+                        yield from self._targets(nodes, chosen)
 
     def _may_go(self, pod: Pod) -> bool:
         return pod.metadata.uid in self._movables

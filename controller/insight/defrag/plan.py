@@ -180,7 +180,7 @@ class _Planner:
         cells = cells_of(
             self.state.view.inventory, self.movables.pods, nodes=bool(goal.nodes), least=goal.least if goal.nodes else 1
         )
-        by_memory = sorted(cells.candidates, key=lambda cell: (sum(each.memory for each in cell.tenants), cell.cost))
+        by_memory = sorted(cells.candidates, key=lambda cell: cell.cost[1:])
         best = self.mover.emptied(cells.free, cells.candidates, number, self.most)
         if len(best.target.cells) < number and by_memory != cells.candidates:
             other = self.mover.emptied(cells.free, by_memory, number, self.most)
@@ -196,7 +196,7 @@ class _Planner:
                 f"the pods on {stuck} other {what}s find no place elsewhere{within}, and {cells.others} have pods that "
                 "cannot be moved or are out of service"
             )
-        return best
+        return self.mover.holding_less(best)
 
     def _is_least(self, cells: Cells, number: int, moves: Moves) -> bool:
         """Return whether no other choice of cells has fewer tenants: each pod is on one cell, and the
@@ -210,10 +210,9 @@ class _Planner:
         """Return a plan with fewer moves than the one that is known, out of all choices of cells, where these are few."""
         every = [*cells.free, *cells.candidates]
         size = len(cells.free) + number
-        if size > len(every):
-            return None
-        if math.comb(len(every), size) > MOST_CHOICES:
+        if math.comb(len(every), min(size, len(every) // 2)) > MOST_CHOICES:
             self.mover.is_cut = True
+        if self.mover.is_cut or size > len(every):
             return None
         inventory = self.state.view.inventory
         targets = [
@@ -224,7 +223,7 @@ class _Planner:
         ]
         targets.sort(key=lambda each: each.cost)
         most = len(known.moved) - 1 if known is not None else self.most
-        return self._tried(lambda: self.mover.fewest(targets, most, lambda: True))
+        return self._tried(partial(self.mover.fewest, targets, most, lambda: True))
 
     def _tried(self, search: Callable[[], Moves | None]) -> Moves | None:
         try:
@@ -239,7 +238,7 @@ class _Planner:
         inventory = self.state.view.inventory
         unit = self.state.unit
         assert unit is not None
-        places = Places(self.preemption, unit, self.movables.pods)
+        places = Places(self.preemption, unit, self.mover)
         nothing = Moves(MoveTarget(inventory, ()), ())
         if places.fits():
             return nothing
@@ -248,24 +247,18 @@ class _Planner:
             if len(target.tenants) <= self.most and (moves := self.mover.in_order(target, places.fits)) is not None:
                 best = moves if best is None else min(best, moves, key=lambda each: each.cost)
         most = self.most if best is None else len(best.moved) - 1
-        if len(self.movables.pods) <= EXACT_PODS:
-            targets = [*places.all(most + 1)]
-            best = self._tried(lambda: self.mover.fewest(targets, most, places.fits)) or best
-        else:
-            best = self._tried(lambda: self._first_of(places, most)) or best
-            self.mover.is_cut = self.mover.is_cut or unit.key is not None
+        best = self._tried(partial(self._of_all, places, most)) or best
+        self.mover.is_cut = self.mover.is_cut or unit.key is not None
         if best is None:
             self.why = "wherever pods that may move make room for it, they find no place themselves"
         return best or nothing
 
-    def _first_of(self, places: Places, most: int) -> Moves | None:
-        for target in places.all(most + 1):
-            if self.mover.steps <= 0:
-                raise OutOfSteps
-            if (moves := self.mover.in_order(target, places.fits)) is not None:
-                return moves
-            self.mover.steps -= 1
-        return None
+    def _of_all(self, places: Places, most: int) -> Moves | None:
+        """Return the fewest moves out of all places. With more than a few pods each is tried in one order only."""
+        if len(self.movables.pods) <= EXACT_PODS:
+            return self.mover.fewest([*places.all(most + 1)], most, places.fits)
+        tried = (self.mover.in_order(target, places.fits) for target in places.all(most + 1))
+        return next(filter(None, tried), None)
 
 
 class _Replay:

@@ -5,7 +5,7 @@ held: no pod that moves gets it, as if it were cordoned. No pod moves twice.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -46,7 +46,7 @@ class MoveTarget:
     @property
     def cost(self) -> tuple[int, int]:
         """Pods that must move, and bytes of device memory."""
-        return len(self.tenants), sum(each.memory for each in self.tenants)
+        return len(self.tenants), memory_of(self.tenants)
 
     @cached_property
     def allowed(self) -> AllowedNodes | None:
@@ -74,7 +74,11 @@ class Moves(Struct, frozen=True, eq=False):
 
     @property
     def cost(self) -> tuple[int, int]:
-        return len(self.moved), sum(each.movable.memory for each in self.moved)
+        return len(self.moved), memory_of(each.movable for each in self.moved)
+
+
+def memory_of(movables: Iterable[Movable]) -> int:
+    return sum(each.memory for each in movables)
 
 
 def largest_first(movable: Movable) -> tuple[int, int, str]:
@@ -95,15 +99,18 @@ class Mover:
 
     def move(self, movable: Movable, target: MoveTarget) -> Moved | None:
         """Return the new place of a pod that counts nowhere now; None: it has none, or stays where it is."""
-        self.steps -= 1
-        masked = target.devices
-        request = replace(movable.request, allowed_nodes=target.allowed, masked_devices=masked)
+        request = replace(movable.request, allowed_nodes=target.allowed, masked_devices=target.devices)
         answer = decide(self.inventory, request, self.options)
         if not isinstance(answer, Decision):
             return None
-        devices = {holding.device for holdings in answer.holdings.values() for holding in holdings}
-        stays = answer.node == movable.pod.spec.node_name and devices == movable.devices
+        stays = answer.node == movable.pod.spec.node_name and _devices(answer) == movable.devices
         return None if stays else Moved(movable, answer)
+
+    def spend(self) -> None:
+        """Count a decision of the search. Raises OutOfSteps."""
+        self.steps -= 1
+        if self.steps < 0:
+            raise OutOfSteps
 
     def fewest(self, targets: Sequence[MoveTarget], most: int, reached: Callable[[], bool]) -> Moves | None:
         """Return the fewest moves, up to `most`, after which one of the targets is reached. Tries all
@@ -139,8 +146,7 @@ class Mover:
         spare = total - len(moved) - len(left)
         others = [each for each in self.movables if each.uid not in must and each.uid not in moved] if spare else []
         for movable in (*left, *others):
-            if self.steps <= 0:
-                raise OutOfSteps
+            self.spend()
             with self.inventory.trial() as trial:
                 trial.remove(movable.uid, movable.claims)
                 step = self.move(movable, target)
@@ -162,11 +168,11 @@ class Mover:
             moved = self._left(target.tenants, target, stack)
             return Moves(target, tuple(moved)) if moved is not None and reached() else None
 
-    def _left(self, tenants: Sequence[Movable], target: MoveTarget, stack: ExitStack) -> list[Moved] | None:
+    def _left(self, pods: Sequence[Movable], target: MoveTarget, stack: ExitStack) -> list[Moved] | None:
         """Let pods move, on trials that end with the stack; None: one has no place, and nothing changed."""
-        moved = []
+        moved: list[Moved] = []
         with ExitStack() as inner:
-            for movable in tenants:
+            for movable in pods:
                 trial = inner.enter_context(self.inventory.trial())
                 trial.remove(movable.uid, movable.claims)
                 step = self.move(movable, target)
@@ -185,42 +191,41 @@ class Mover:
         its turn, is left out. Then all that are emptied are held from the start, which changes no move
         unless a policy compares nodes with each other.
         """
-        chosen: list[Cell] = []
+        groups: list[tuple[Cell, list[Movable]]] = []
         gone: set[str] = set()
         taken: set[DeviceId] = set()
         with ExitStack() as stack:
             for cell in candidates:
-                left = [each for each in sorted(cell.tenants, key=largest_first) if each.uid not in gone]
-                if len(chosen) == number or len(gone) + len(left) > most or not taken.isdisjoint(cell.devices):
+                pods = [each for each in sorted(cell.tenants, key=largest_first) if each.uid not in gone]
+                if len(groups) == number or len(gone) + len(pods) > most or not taken.isdisjoint(cell.devices):
                     continue
-                moved = self._left(left, MoveTarget.of_cells(self.inventory, free, [*chosen, cell]), stack)
+                target = MoveTarget.of_cells(self.inventory, free, [*(each for each, _ in groups), cell])
+                moved = self._left(pods, target, stack)
                 if moved is not None:
-                    chosen.append(cell)
-                    gone.update(each.uid for each in left)
+                    groups.append((cell, pods))
+                    gone.update(each.uid for each in pods)
                     taken.update(device for each in moved for device in _devices(each.decision))
                     self.beat(len(gone))
         while True:
-            target = MoveTarget.of_cells(self.inventory, free, chosen)
-            failed, moved = self._pass(chosen, target)
-            if not failed:
-                return Moves(target, tuple(moved))
-            chosen = [cell for cell in chosen if cell.name not in failed]
-
-    def _pass(self, chosen: Sequence[Cell], target: MoveTarget) -> tuple[set[str], list[Moved]]:
-        """Empty the cells, one after the other. Returns the names of those that could not be emptied."""
-        failed: set[str] = set()
-        moved: list[Moved] = []
-        with ExitStack() as stack:
-            for cell in chosen:
-                gone = {each.movable.uid for each in moved}
-                left = sorted((each for each in cell.tenants if each.uid not in gone), key=largest_first)
-                steps = self._left(left, target, stack)
-                if steps is None:
-                    failed.add(cell.name)
+            target = MoveTarget.of_cells(self.inventory, free, [cell for cell, _ in groups])
+            done: list[Moved] = []
+            with ExitStack() as stack:
+                for group in groups:
+                    moved = self._left(group[1], target, stack)
+                    if moved is None:
+                        groups.remove(group)
+                        break
+                    done += moved
                 else:
-                    moved += steps
-                    self.beat(len(moved))
-        return failed, moved
+                    return Moves(target, tuple(done))
+
+    def holding_less(self, moves: Moves) -> Moves:
+        """Return the moves with only that held which becomes free, if each pod has the same place then."""
+        target = MoveTarget.of_cells(self.inventory, (), moves.target.cells)
+        with ExitStack() as stack:
+            again = self._left([each.movable for each in moves.moved], target, stack) or ()
+        places = [[(each.decision.node, _devices(each.decision)) for each in moved] for moved in (moves.moved, again)]
+        return Moves(target, moves.moved) if places[0] == places[1] else moves
 
 
 def _devices(decision: Decision) -> frozenset[DeviceId]:

@@ -47,7 +47,7 @@ def local_volumes(pod: Mapping[str, Any]) -> list[Raw]:
         empty, name = volume.get("emptyDir"), volume.get("name", "")
         if volume.get("hostPath") is not None:
             local.append({"hostPath": {}, "name": name})
-        elif empty is not None and empty.get("medium") != "Memory":
+        elif isinstance(empty, dict) and empty.get("medium") != "Memory":
             local.append({"emptyDir": {}, "name": name})
     return local
 

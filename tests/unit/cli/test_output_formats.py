@@ -22,6 +22,7 @@ READING = [
     "topology n1",
     "topology -l pool=a",
     "whatif --device-policy spread --replace",
+    "defrag",
 ]
 """Commands that read a cluster, or files of one."""
 WITHOUT_CLUSTER = ["simulate -f {file}", "slices --list", "slices --machine g4dn.12xlarge", "version --client"]

@@ -36,12 +36,22 @@ def test_the_node_with_the_fewest_pods_is_emptied_and_no_free_one_is_taken():
     plan = planned(found, nodes=1)
     assert list(moved(plan)) == ["c"]
     assert moved(plan)["c"][0] == "n1"
-    assert (plan.frees, plan.held_nodes, plan.held_devices) == (("n2",), ("n2", "n3"), ())
+    assert (plan.frees, plan.held_nodes, plan.held_devices) == (("n2",), ("n2",), ())
     assert (plan.asked, plan.gained, plan.is_reached, plan.is_cut) == (1, 1, True, False)
     assert plan.memory == 4 << 30
     assert plan.conclusion == "Moving 1 pod (4 GiB of device memory) frees 1 node."
     assert (plan.before[0].empty_nodes, plan.after[0].empty_nodes) == (1, 2)
     assert plan.pods == 3
+
+
+def test_what_is_free_is_held_where_a_pod_would_take_it():
+    found = Scattered(n1=[16, 16], n2=[16, 16], n3=[16, 16])
+    found.run("a", "n1", [0], 4)
+    found.run("b", "n2", [0], 4)
+    found.run("c", "n2", [1], 4)
+    plan = planned(found, SPREAD, nodes=1)
+    assert moved(plan)["a"][0] == "n2"
+    assert plan.held_nodes == ("n1", "n3")
 
 
 def test_devices_are_freed_one_by_one_also_on_the_same_node():
