@@ -84,7 +84,7 @@ class Life:
         for _ in range(self.dice.choice([1, 1, 3])):
             self.number += 1
             name, space = f"w{self.number}", self.dice.choice(SPACES)
-            notes = {names.MIN_RUNTIME: self.dice.choice(["0s", "40s"])} if self.dice.random() < 0.5 else {}
+            notes = {names.MIN_RUNTIME: self.dice.choice(["0s", "0s", "40s"])} if self.dice.random() < 0.75 else {}
             if self.dice.random() < 0.05:
                 notes[names.PREEMPTIBLE] = "false"
             asked = f"t{self.dice.choice(SIZES)}x{self.dice.choice([1, 1, 2])}"

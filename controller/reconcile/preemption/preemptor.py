@@ -25,7 +25,6 @@ from controller.cluster.incremental import LruCache
 from controller.decide import AllowedNodes, Options, Unschedulable
 from controller.gangs import GangKey, Unit, UnitDecision
 from controller.inventory import is_guarantee
-from controller.inventory.quotas import Charge
 from controller.preemption import (
     PATIENCE,
     Budgets,
@@ -341,7 +340,7 @@ class Preemptor:
             promised=[uid for hold in self._holds for uid in hold.promised],
         )
 
-    def _taken(self) -> dict[str, Charge]:
+    def _taken(self) -> dict[str, dict[str, int]]:
         """Return what the namespaces with a guarantee use, but what is reserved for their units."""
         quotas = self.context.inventory.quotas
         with self.context.inventory.trial() as trial:

@@ -3,8 +3,11 @@
 import msgspec
 import pytest
 
+from controller.insight.explain import explain, with_plan
+from controller.inventory import is_guarantee
 from controller.preemption import NoPlan
-from tests.support.gang_requests import member
+from hami_dra.api.oversized import reduce_quota
+from tests.support.gang_requests import OPTIONS, member
 from tests.support.preemption.small_cluster import World
 from tests.support.quotas import guarantee_object, quota_object
 
@@ -301,3 +304,20 @@ def test_the_reason_against_a_plan_says_what_was_tried():
     assert world.plan(asks()).why == (
         "no node fits even without the pods of lower priority than 0, or those that other namespaces have beyond their guarantees"
     )
+
+
+def test_explain_says_what_is_taken_back():
+    world = full(cards=2)
+    world.guarantee("poor", gpu=2, gpumem=64 << 10)
+    request = asks()
+    explained = with_plan(explain(world.inventory, request, OPTIONS), world.plan(request))
+    assert explained.notes[-1] == (
+        "with preemption it would fit on n00: 1 pod (rich/rich-1) would be evicted to take back what its namespace is owed: "
+        "it has 0 of limits.nvidia.com/gpu and is owed 2, it has 0 of limits.nvidia.com/gpumem and is owed 65536"
+    )
+
+
+def test_a_quota_that_is_too_large_to_be_read_in_full_stays_a_guarantee():
+    quota = guarantee_object({"nvidia.com/gpu": 2})
+    reduce_quota(quota, "too large")
+    assert is_guarantee(quota)
