@@ -76,16 +76,23 @@ class QuotaBook:
         return self._limits.get(namespace, ())
 
     def used(self, namespace: str) -> Charge:
-        """Return the usage. It is added up now for a namespace without limits and guarantees."""
-        if (used := self._used.get(namespace)) is not None:
-            return used
-        return self.charge(each for uid in self._claims.keys(namespace) for each in self._holdings_of(uid))
+        """Return the usage; only for namespaces with limits or a guarantee."""
+        return self._used.get(namespace, _NOTHING)
 
     def charge(self, holdings: Iterable[Holding]) -> Charge:
         """Return what such holdings add, in whatever namespace."""
         total = Counter[str]()
         for holding in holdings:
             total.update(charge_of(holding, self._device_of(holding.device) or self._published.get(holding.device)))
+        return total
+
+    def charge_of_claim(self, uid: str) -> Charge:
+        """Return what a claim adds, in whatever namespace."""
+        if (known := self._charges.get(uid)) is None:
+            return self.charge(self._holdings_of(uid))
+        total = Counter[str]()
+        for charge in known.values():
+            total.update(charge)
         return total
 
     def headroom(self, namespace: str) -> QuotaHeadroom | None:

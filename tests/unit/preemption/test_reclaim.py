@@ -40,9 +40,12 @@ def test_a_namespace_takes_what_it_is_owed_from_one_of_higher_priority_the_young
     world.guarantee("poor", gpu=2)
     plan = world.plan(asks())
     assert victims(plan) == ["rich-3"]
-    own, theirs = plan.reclaims
+    (own,) = plan.reclaims
     assert (own.namespace, own.resource, own.used, own.hard) == ("poor", "limits.nvidia.com/gpu", 0, 2)
-    assert (theirs.namespace, theirs.resource, theirs.used, theirs.hard) == ("rich", "limits.nvidia.com/gpu", 4, 0)
+    world.guarantee("rich", gpu=3)
+    own, theirs = world.plan(asks()).reclaims
+    assert (own.namespace, own.used) == ("poor", 0)
+    assert (theirs.namespace, theirs.resource, theirs.used, theirs.hard) == ("rich", "limits.nvidia.com/gpu", 4, 3)
 
 
 def test_the_lowest_priority_goes_first_and_priority_comes_before_reclaim():
@@ -279,14 +282,26 @@ def test_the_pods_of_one_card_go_among_many_that_may():
     assert len({name.partition("-")[0] for name in victims(plan)}) == 1
 
 
-def test_nodes_whose_pods_are_protected_do_not_use_up_the_search():
+@pytest.mark.parametrize("priority", [0, 100])
+def test_nodes_whose_pods_are_protected_do_not_use_up_the_search(priority):
     world = World(40, 1)
     for number in range(39):
         world.run(f"kept-{number}", f"n{number:02}", [0], namespace="kept", since=400)
     world.run("rich", "n39", [0], namespace="rich", since=790)
     world.guarantee("kept", gpu=39)
     world.guarantee("poor", gpu=1)
-    assert victims(world.plan(asks())) == ["rich"]
+    assert victims(world.plan(asks(priority=priority))) == ["rich"]
+
+
+def test_a_pod_without_devices_goes_for_priority_though_its_namespace_can_spare_no_device():
+    """It has the port that the urgent pod needs."""
+    world = World(1, 2)
+    ports = [{"name": "main", "ports": [{"hostPort": 80, "containerPort": 80}]}]
+    world.run("plain", "n00", [], namespace="rich", claims=[], containers=ports)
+    world.run("gpu", "n00", [0], namespace="rich")
+    world.guarantee("rich", gpu=1)
+    assert victims(world.plan(asks(priority=100, containers=ports))) == ["plain"]
+    assert victims(world.plan(asks(priority=0, containers=ports))) == []
 
 
 def test_two_namespaces_that_are_owed_more_than_there_is_do_not_evict_each_other():

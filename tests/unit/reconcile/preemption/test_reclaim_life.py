@@ -78,6 +78,7 @@ def evictions(harness):
 def test_a_namespace_below_its_guarantee_gets_it_and_no_more(priority):
     async def story(harness):
         await owe(harness, "poor", 2)
+        await owe(harness, "rich", 1)
         await fill(harness, "rich", 4, priority=priority)
         for number in range(3):
             await add(harness, "poor", f"poor-{number}")
@@ -93,7 +94,7 @@ def test_a_namespace_below_its_guarantee_gets_it_and_no_more(priority):
         assert "it has 1 of limits.nvidia.com/gpu and is owed 2" in notes["poor-1"]
         said = sorted(each["note"].partition(" on node n0: ")[2] for each in await harness.events("Preempted"))
         assert said == [
-            f"its namespace rich has more than its guarantee: it has {had} of limits.nvidia.com/gpu and is owed 0"
+            f"its namespace rich has more than its guarantee: it has {had} of limits.nvidia.com/gpu and is owed 1"
             for had in (3, 4)
         ]
         await harness.check_never_overcommitted()
@@ -111,6 +112,8 @@ def test_nobody_is_reclaimed_before_its_time_and_the_unit_is_planned_for_then():
         assert evictions(harness) == 0
         await harness.bound("poor", seconds=40)
         assert await running(harness) == {"poor": 1, "rich": 3}
+        (said,) = await harness.events("Preempted")
+        assert said["note"].endswith(" on node n0: its namespace rich has no guarantee of that")
 
     play(story, reconsider=1e9)
 
