@@ -18,7 +18,8 @@ from controller.cluster.incremental.saturation import saturated
 from controller.inventory.ledger import Holding
 from controller.inventory.model import Amount, Device, DeviceId
 from controller.inventory.quota_headroom import QuotaHeadroom, QuotaLine
-from controller.inventory.quota_limits import Limit, is_guarantee, limits_of
+from controller.inventory.quota_limits import Limit, limits_of
+from hami_dra.api import names
 from hami_dra.api.core import ResourceQuota, ResourceQuotaSpec
 from hami_dra.kube.store import Index
 from hami_dra.vendors.registry import quotas_of
@@ -42,7 +43,7 @@ class QuotaBook:
     ) -> None:
         self._holdings_of = holdings_of
         self._device_of = device_of
-        self._quotas: defaultdict[str, dict[str, tuple[ResourceQuotaSpec, bool, tuple[Limit, ...]]]] = defaultdict(dict)
+        self._quotas: defaultdict[str, dict[str, tuple[ResourceQuotaSpec, str, tuple[Limit, ...]]]] = defaultdict(dict)
         """By namespace and name, guarantees too: each is read when it changes, not when another one does."""
         self._limits: dict[str, tuple[Limit, ...]] = {}
         self.owed: dict[str, Charge] = {}
@@ -122,15 +123,19 @@ class QuotaBook:
         quota = new or old
         if quota is None or (new is None and not is_gone):
             return
-        namespace, name = quota.metadata.namespace, quota.metadata.name
+        namespace, name, label = (
+            quota.metadata.namespace,
+            quota.metadata.name,
+            quota.metadata.labels.get(names.QUOTA_LABEL, ""),
+        )
         quotas, problem = self._quotas[namespace], ""
         if new is None:
             del quotas[name]
-        elif name in quotas and quotas[name][:2] == (new.spec, is_guarantee(new)):
+        elif name in quotas and quotas[name][:2] == (new.spec, label):
             return
         else:
             limits, problem = limits_of(new)
-            quotas[name] = new.spec, is_guarantee(new), limits
+            quotas[name] = new.spec, label, limits
         self.problems.pop(_title(quota), None)
         if problem:
             self.problems[_title(quota)] = problem
@@ -183,9 +188,9 @@ class QuotaBook:
         self._claims.discard(namespace, uid)
 
     def _relimit(self, namespace: str) -> None:
-        stated = [(limit, owes) for _, (_, owes, found) in sorted(self._quotas[namespace].items()) for limit in found]
-        limits, owed = tuple([limit for limit, owes in stated if not owes]), Counter[str]()
-        for limit in [limit for limit, owes in stated if owes]:
+        stated = [(limit, label) for _, (_, label, found) in sorted(self._quotas[namespace].items()) for limit in found]
+        limits, owed = tuple([limit for limit, label in stated if label != names.GUARANTEE]), Counter[str]()
+        for limit in [limit for limit, label in stated if label == names.GUARANTEE]:
             owed[limit.name.resource] = max(owed[limit.name.resource], limit.grains)
         self._limits.pop(namespace, None)
         self.owed.pop(namespace, None)

@@ -115,6 +115,19 @@ def test_a_guarantee_that_is_made_edited_or_unlabelled_counts_at_once():
     assert (world.inventory.quotas.owed, world.inventory.quotas.namespaces) == ({}, [])
 
 
+def test_another_value_of_the_label_is_a_limit_and_is_said():
+    world = World()
+    quota = guarantee_object({"nvidia.com/gpu": 1}, namespace="poor")
+    quota.metadata.labels["hami.io/quota"] = "garantee"
+    world.set_quota(None, quota)
+    assert world.inventory.quotas.problem(quota) == (
+        "its label hami.io/quota: garantee means nothing, and it is a limit; for a guarantee write guarantee"
+    )
+    assert world.inventory.quotas.headroom("poor").left == (1,)
+    world.set_quota(quota, guarantee_object({"nvidia.com/gpu": 1}, namespace="poor"))
+    assert (world.inventory.quotas.problem(quota), world.inventory.quotas.headroom("poor")) == ("", None)
+
+
 def test_a_guarantee_limits_nothing_beside_a_quota_that_does():
     world = World(1, 3)
     world.run("own", "n00", [0], namespace="poor")

@@ -146,6 +146,22 @@ def test_a_guarantee_that_is_made_or_raised_later_helps_a_unit_that_waits():
     play(story, reconsider=1e9)
 
 
+def test_a_limit_that_becomes_a_guarantee_by_its_label_lets_pods_go_on():
+    async def story(harness):
+        limit = guarantee({"nvidia.com/gpu": 1}, namespace="poor")
+        del limit["metadata"]["labels"]
+        await harness.add(kinds.RESOURCE_QUOTA, limit)
+        await fill(harness, "poor", 1, wait=0)
+        await add(harness, "poor", "late")
+        await harness.sleep(30)
+        assert await running(harness) == {"poor": 1}
+        patch = {"metadata": {"labels": {names.QUOTA_LABEL: names.GUARANTEE}}}
+        await harness.cluster.patch(kinds.RESOURCE_QUOTA, "guarantee", patch, namespace="poor")
+        await harness.bound("late", seconds=20)
+
+    play(story, reconsider=1e9, preemption=False)
+
+
 def test_units_of_one_moment_together_leave_the_others_their_guarantee():
     """Victims that are chosen and not gone yet count as gone, however long they take."""
 
