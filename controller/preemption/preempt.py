@@ -368,10 +368,12 @@ class Search:
             if not self._reclaims or pod.metadata.namespace == self._namespace:
                 return False
             least = _RECLAIM_AFTER
+        if self._guarantees.keeps(pod):
+            return False
         now = self._rules.now
         if now < (until := must_run_until(pod, now, least)):
             self._until = min(self._until, until)
-        return not why_it_stays(pod, self._budgets, now, least) and not self._guarantees.keeps(pod)
+        return not why_it_stays(pod, self._budgets, now, least)
 
     # -- answers -----------------------------------------------------------------------------------
 

@@ -61,6 +61,7 @@ class Life:
         """The same, of workloads that are gone, too."""
         self.evictions = []
         self.checks = []
+        self.levels = self.dice.choice([[0], [0], [0, 0, 5, 50]])
         self.settings = {**ON, "save_after": self.dice.choice([0.0, 0.0, 60.0])}
 
     # --- steps --------------------------------------------------------------------------------------------------------
@@ -88,7 +89,7 @@ class Life:
             if self.dice.random() < 0.05:
                 notes[names.PREEMPTIBLE] = "false"
             asked = f"t{self.dice.choice(SIZES)}x{self.dice.choice([1, 1, 2])}"
-            level = self.dice.choice([0, 0, 5, 50])
+            level = self.dice.choice(self.levels)
             self.wanted[name] = self.bodies[name] = space, asked, level, notes
             await self.make(name)
 

@@ -336,7 +336,7 @@ class Preemptor:
             self.options,
             PreemptionRules(context.clock.wall().timestamp()),
             self._left_claims.uids(),
-            taken=self._taken(),
+            taken=self._taken() if context.inventory.quotas.owed else {},
             promised=[uid for hold in self._holds for uid in hold.promised],
         )
 

@@ -295,6 +295,21 @@ def test_the_pods_of_one_card_go_among_many_that_may():
     assert len({name.partition("-")[0] for name in victims(plan)}) == 1
 
 
+@pytest.mark.parametrize("spare", [3, 4])
+def test_all_pods_of_one_card_go_if_they_can_be_spared(spare):
+    """Four on each of eight cards, the youngest ones on different cards."""
+    world = World(1, 8)
+    for number in range(32):
+        part, card = divmod(number, 8)
+        since = 700 - 10 * part - card
+        world.run(f"p{card}-{part}", "n00", [card], namespace="rich", memory="4Gi", cores="25", since=since)
+    world.guarantee("poor", gpu=1)
+    world.guarantee("rich", gpu=32 - spare)
+    plan = world.plan(asks())
+    assert len(victims(plan)) == (4 if spare == 4 else 0)
+    assert len({name.partition("-")[0] for name in victims(plan)}) == (spare == 4)
+
+
 @pytest.mark.parametrize("priority", [0, 100])
 def test_nodes_whose_pods_are_protected_do_not_use_up_the_search(priority):
     world = World(40, 1)
