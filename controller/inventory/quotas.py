@@ -89,12 +89,8 @@ class QuotaBook:
 
     def charge_of_claim(self, uid: str) -> Charge:
         """Return what a claim adds, in whatever namespace."""
-        if (known := self._charges.get(uid)) is None:
-            return self.charge(self._holdings_of(uid))
-        total = Counter[str]()
-        for charge in known.values():
-            total.update(charge)
-        return total
+        known = self._charges.get(uid)
+        return self.charge(self._holdings_of(uid)) if known is None else sum(known.values(), Counter())
 
     def headroom(self, namespace: str) -> QuotaHeadroom | None:
         """Return what is left, or None if no quota of the namespace is about cards."""

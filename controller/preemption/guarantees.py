@@ -77,7 +77,7 @@ class Guarantees:
 
     @property
     def protect(self) -> bool:
-        """Whether any other namespace is owed anything."""
+        """Whether another namespace is owed anything."""
         return bool(self._spare)
 
     @property
@@ -96,9 +96,7 @@ class Guarantees:
             left = spare.get(block.pods[0].metadata.namespace, {})
             charge = self._charge(set(block.claims) - counted) if left else {}
             if all(amount <= left.get(resource, amount) for resource, amount in charge.items()):
-                left.update(
-                    {resource: left[resource] - amount for resource, amount in charge.items() if resource in left}
-                )
+                left |= {resource: left[resource] - amount for resource, amount in charge.items() if resource in left}
                 counted.update(block.claims)
                 kept.append(block)
         return kept
@@ -146,7 +144,6 @@ class Guarantees:
         return total
 
     def _of(self, claim: str) -> Charge:
-        charge = self._charges.get(claim)
-        if charge is None:
-            charge = self._charges[claim] = self._inventory.quotas.charge_of_claim(claim)
-        return charge
+        if claim not in self._charges:
+            self._charges[claim] = self._inventory.quotas.charge_of_claim(claim)
+        return self._charges[claim]
