@@ -48,6 +48,8 @@ def limits_of(quota: ResourceQuota) -> tuple[tuple[Limit, ...], str]:
             "of this quota do not hold; move them to a quota without scopes"
         )
     found, problem = [], _unknown_key(quota.spec.hard)
+    if ours and (stated := quota.metadata.labels.get(names.QUOTA_LABEL, names.GUARANTEE)) != names.GUARANTEE:
+        problem = f"its label {names.QUOTA_LABEL}: {stated} means nothing, and it is a limit; for a guarantee write {names.GUARANTEE}"
     for resource in ours:
         name = QUOTA_NAMES[resource]
         try:

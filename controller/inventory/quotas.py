@@ -18,7 +18,8 @@ from controller.cluster.incremental.saturation import saturated
 from controller.inventory.ledger import Holding
 from controller.inventory.model import Amount, Device, DeviceId
 from controller.inventory.quota_headroom import QuotaHeadroom, QuotaLine
-from controller.inventory.quota_limits import Limit, is_guarantee, limits_of
+from controller.inventory.quota_limits import Limit, limits_of
+from hami_dra.api import names
 from hami_dra.api.core import ResourceQuota, ResourceQuotaSpec
 from hami_dra.kube.store import Index
 from hami_dra.vendors.registry import quotas_of
@@ -42,7 +43,7 @@ class QuotaBook:
     ) -> None:
         self._holdings_of = holdings_of
         self._device_of = device_of
-        self._quotas: defaultdict[str, dict[str, tuple[ResourceQuotaSpec, bool, tuple[Limit, ...]]]] = defaultdict(dict)
+        self._quotas: defaultdict[str, dict[str, tuple[ResourceQuotaSpec, str, tuple[Limit, ...]]]] = defaultdict(dict)
         """By namespace and name, guarantees too: each is read when it changes, not when another one does."""
         self._limits: dict[str, tuple[Limit, ...]] = {}
         self.owed: dict[str, Charge] = {}
@@ -76,10 +77,8 @@ class QuotaBook:
         return self._limits.get(namespace, ())
 
     def used(self, namespace: str) -> Charge:
-        """Return the usage. It is added up now for a namespace without limits and guarantees."""
-        if (used := self._used.get(namespace)) is not None:
-            return used
-        return self.charge(each for uid in self._claims.keys(namespace) for each in self._holdings_of(uid))
+        """Return the usage; only for namespaces with limits or a guarantee."""
+        return self._used.get(namespace, _NOTHING)
 
     def charge(self, holdings: Iterable[Holding]) -> Charge:
         """Return what such holdings add, in whatever namespace."""
@@ -87,6 +86,11 @@ class QuotaBook:
         for holding in holdings:
             total.update(charge_of(holding, self._device_of(holding.device) or self._published.get(holding.device)))
         return total
+
+    def charge_of_claim(self, uid: str) -> Charge:
+        """Return what a claim adds, in whatever namespace."""
+        known = self._charges.get(uid)
+        return self.charge(self._holdings_of(uid)) if known is None else sum(known.values(), Counter())
 
     def headroom(self, namespace: str) -> QuotaHeadroom | None:
         """Return what is left, or None if no quota of the namespace is about cards."""
@@ -115,15 +119,19 @@ class QuotaBook:
         quota = new or old
         if quota is None or (new is None and not is_gone):
             return
-        namespace, name = quota.metadata.namespace, quota.metadata.name
+        namespace, name, label = (
+            quota.metadata.namespace,
+            quota.metadata.name,
+            quota.metadata.labels.get(names.QUOTA_LABEL, ""),
+        )
         quotas, problem = self._quotas[namespace], ""
         if new is None:
             del quotas[name]
-        elif name in quotas and quotas[name][:2] == (new.spec, is_guarantee(new)):
+        elif name in quotas and quotas[name][:2] == (new.spec, label):
             return
         else:
             limits, problem = limits_of(new)
-            quotas[name] = new.spec, is_guarantee(new), limits
+            quotas[name] = new.spec, label, limits
         self.problems.pop(_title(quota), None)
         if problem:
             self.problems[_title(quota)] = problem
@@ -176,9 +184,9 @@ class QuotaBook:
         self._claims.discard(namespace, uid)
 
     def _relimit(self, namespace: str) -> None:
-        stated = [(limit, owes) for _, (_, owes, found) in sorted(self._quotas[namespace].items()) for limit in found]
-        limits, owed = tuple([limit for limit, owes in stated if not owes]), Counter[str]()
-        for limit in [limit for limit, owes in stated if owes]:
+        stated = [(limit, label) for _, (_, label, found) in sorted(self._quotas[namespace].items()) for limit in found]
+        limits, owed = tuple([limit for limit, label in stated if label != names.GUARANTEE]), Counter[str]()
+        for limit in [limit for limit, label in stated if label == names.GUARANTEE]:
             owed[limit.name.resource] = max(owed[limit.name.resource], limit.grains)
         self._limits.pop(namespace, None)
         self.owed.pop(namespace, None)

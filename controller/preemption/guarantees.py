@@ -23,6 +23,7 @@ from controller.inventory.quota_limits import Limit
 from controller.inventory.quotas import Charge
 from controller.preemption.tenants import Block, Tenants
 from hami_dra.api.core import Pod
+from hami_dra.api.podclaims import claim_keys
 from hami_dra.vendors.quotas import PREFIX
 from hami_dra.vendors.registry import QUOTA_NAMES
 
@@ -69,6 +70,16 @@ class Guarantees:
                 if other != self._namespace
             }
 
+    @cached_property
+    def _spent(self) -> Mapping[str, set[str]]:
+        """Namespace → of what it can spare nothing."""
+        return {each: {resource for resource, left in spare.items() if not left} for each, spare in self._spare.items()}
+
+    @property
+    def protect(self) -> bool:
+        """Whether another namespace is owed anything."""
+        return bool(self._spare)
+
     @property
     def lacks(self) -> bool:
         """Whether the own namespace has less than it is owed."""
@@ -76,6 +87,8 @@ class Guarantees:
 
     def most(self, blocks: Iterable[Block]) -> list[Block]:
         """Return as many of the blocks, in this order, as leave every other namespace its guarantee."""
+        if not self.protect:
+            return [*blocks]
         spare = {namespace: dict(amounts) for namespace, amounts in self._spare.items()}
         counted: set[str] = set()
         kept = []
@@ -83,12 +96,16 @@ class Guarantees:
             left = spare.get(block.pods[0].metadata.namespace, {})
             charge = self._charge(set(block.claims) - counted) if left else {}
             if all(amount <= left.get(resource, amount) for resource, amount in charge.items()):
-                left.update(
-                    {resource: left[resource] - amount for resource, amount in charge.items() if resource in left}
-                )
+                left |= {resource: left[resource] - amount for resource, amount in charge.items() if resource in left}
                 counted.update(block.claims)
                 kept.append(block)
         return kept
+
+    def keeps(self, pod: Pod) -> bool:
+        """Return whether the pod has something of which its namespace, another one, can spare nothing."""
+        spent = self._spent.get(pod.metadata.namespace)
+        claims = map(self._tenants.claim, claim_keys(pod)) if spent else ()
+        return any(spent & self._of(claim.metadata.uid).keys() for claim in claims if claim is not None and spent)
 
     def gives(self, block: Block) -> bool:
         """Return whether the block has anything of what the own namespace is owed."""
@@ -102,17 +119,16 @@ class Guarantees:
         )
 
     def lines(self, placed: Placed, victims: Iterable[Pod]) -> tuple[QuotaLine, ...]:
-        """Return what the own namespace has of what the unit takes, and what those of the victims have."""
-        others = dict.fromkeys(pod.metadata.namespace for pod in victims if pod.metadata.namespace != self._namespace)
+        """Return what the own namespace has of what the unit takes, and what those of the victims have that
+        are owed some of it.
+        """
         quotas = self._inventory.quotas
+        used = {pod.metadata.namespace: quotas.used(pod.metadata.namespace) for pod in victims}
         return tuple(
-            QuotaLine.of(
-                namespace,
-                Limit("", QUOTA_NAMES[PREFIX + resource], quotas.owed.get(namespace, {}).get(resource, 0)),
-                used.get(resource, 0),
-            )
-            for namespace, used in ((self._namespace, self._taken), *((each, quotas.used(each)) for each in others))
+            QuotaLine.of(namespace, Limit("", QUOTA_NAMES[PREFIX + resource], owed[resource]), has.get(resource, 0))
+            for namespace, has in {self._namespace: self._taken, **used, self._namespace: self._taken}.items()
             for resource in self._asked(placed)
+            if resource in (owed := quotas.owed.get(namespace, {}))
         )
 
     def _asked(self, placed: Placed) -> Charge:
@@ -124,7 +140,10 @@ class Guarantees:
     def _charge(self, claims: Iterable[str]) -> Charge:
         total = Counter[str]()
         for uid in claims:
-            if uid not in self._charges:
-                self._charges[uid] = self._inventory.quotas.charge(self._inventory.usage.counted(uid))
-            total.update(self._charges[uid])
+            total.update(self._of(uid))
         return total
+
+    def _of(self, claim: str) -> Charge:
+        if claim not in self._charges:
+            self._charges[claim] = self._inventory.quotas.charge_of_claim(claim)
+        return self._charges[claim]

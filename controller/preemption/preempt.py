@@ -42,6 +42,8 @@ _LEAVING_HELPS = Change.RESOURCES_FREED | Change.PODS_LEFT | Change.PODS_MOVED
 """Of the reasons against a node: those that end when pods leave."""
 _RECLAIM_AFTER: Final = 300.0
 """Seconds that a pod has run at least before one of no higher priority takes its devices, if it says nothing."""
+_PASSED_BY: Final = 1_000
+"""Nodes from which guarantees let too few pods go, until the search ends: 100 to 200 ms."""
 _FEWEST_STEPS: Final = 200
 _FEWEST_DECISIONS: Final = 5
 """On a gang, however large it is."""
@@ -226,12 +228,16 @@ class Search:
 
     def _nodes(self) -> Iterator[Place]:
         """Yield the nodes where victims may make room for the pod, the one with the least bound first."""
-        nodes = self._inventory.nodes
+        nodes, passed = self._inventory.nodes, 0
         for row, bound in self._candidates():
             place, devices = AllowedNodes.of_rows([row], nodes.size), int(self._room.devices[row])
             blocks = self._blocks([nodes.names[row]])
-            if not self._reclaims or sum([block.devices for block in blocks]) >= max(devices, 1):
+            is_enough = sum([block.devices for block in blocks]) >= devices
+            if not (self._reclaims or self._guarantees.protect) or (blocks and is_enough):
                 yield Place(place, bound, devices, blocks)
+            elif (passed := passed + 1) == _PASSED_BY:
+                self._victims.is_cut = True
+                return
 
     def _domains(self) -> Iterator[Place]:
         """Yield the domains where victims may make room for the gang, with victims on as many of their
@@ -362,6 +368,8 @@ class Search:
             if not self._reclaims or pod.metadata.namespace == self._namespace:
                 return False
             least = _RECLAIM_AFTER
+        if self._guarantees.keeps(pod):
+            return False
         now = self._rules.now
         if now < (until := must_run_until(pod, now, least)):
             self._until = min(self._until, until)

@@ -59,7 +59,7 @@ class Tenants:
 
     def __init__(self, gangs: Gangs, claim: Callable[[str], ResourceClaim | None]) -> None:
         self._gangs = gangs
-        self._claim = claim
+        self.claim = claim
         self._on: dict[str, dict[str, Pod]] = {}
         """Node → uid → pod."""
         self._users: dict[str, dict[str, Pod]] = {}
@@ -139,7 +139,7 @@ class Tenants:
         """Return which devices the pods hold that do not terminate."""
         for key in self._stale_claims:
             users = [each for each in self._users.get(key, {}).values() if each.metadata.deletion_timestamp is None]
-            claim = self._claim(key) if users else None
+            claim = self.claim(key) if users else None
             allocation = claim.status.allocation if claim is not None else None
             results = allocation.devices.results if allocation is not None else ()
             devices = {DeviceId(each.driver, each.pool, each.device) for each in results if not each.admin_access}
@@ -173,7 +173,7 @@ class Tenants:
         gone = {pod.metadata.uid for pod in pods}
         freed = []
         for key in dict.fromkeys(key for pod in pods for key in claim_keys(pod)):
-            claim = self._claim(key)
+            claim = self.claim(key)
             if claim is None or claim.status.allocation is None:
                 continue
             reserved = {each.uid for each in claim.status.reserved_for}

@@ -167,7 +167,8 @@ class Victims:
         as many as leave namespaces their guarantees.
 
         Of the pods under one budget, or of one namespace, the most important ones count first, as for
-        kube-scheduler, or the least important ones, which are better victims.
+        kube-scheduler, or the least important ones, which are better victims. Of one namespace also each
+        of the least important ones with those of its device and node.
         """
         victims, blocks = self._ordered(blocks), sorted(blocks, key=lambda each: self._importance(each, set()))
         for step in (1, -1):
@@ -176,8 +177,19 @@ class Victims:
             yield (pool := self.guarantees.most(kept))
             if len(pool) == len(blocks):
                 return
+            for first in kept[:EXACT] if len(pool) < len(kept) and step < 0 else ():
+                yield self.guarantees.most(sorted(kept, key=lambda each: self._distance(first, each)))
         if self.budgets.best_effort:
             yield self.guarantees.most(blocks[::-1])
+
+    def _distance(self, one: Block, other: Block) -> int:
+        """Return 0 if they have parts of one device, 1 if they are on one node, else 2."""
+        devices = [
+            {each.device for uid in block.claims for each in self.inventory.usage.counted(uid)}
+            for block in (one, other)
+        ]
+        nodes = [{pod.spec.node_name for pod in block.pods} for block in (one, other)]
+        return 0 if devices[0] & devices[1] else 1 if nodes[0] & nodes[1] else 2
 
     def _reprieved(self, blocks: Sequence[Block]) -> tuple[Sequence[Block], UnitDecision] | None:
         """Return what is left of the blocks after all were given back that need not go, the most

@@ -61,6 +61,7 @@ class Life:
         """The same, of workloads that are gone, too."""
         self.evictions = []
         self.checks = []
+        self.levels = self.dice.choice([[0], [0], [0, 0, 5, 50]])
         self.settings = {**ON, "save_after": self.dice.choice([0.0, 0.0, 60.0])}
 
     # --- steps --------------------------------------------------------------------------------------------------------
@@ -84,11 +85,11 @@ class Life:
         for _ in range(self.dice.choice([1, 1, 3])):
             self.number += 1
             name, space = f"w{self.number}", self.dice.choice(SPACES)
-            notes = {names.MIN_RUNTIME: self.dice.choice(["0s", "40s"])} if self.dice.random() < 0.5 else {}
+            notes = {names.MIN_RUNTIME: self.dice.choice(["0s", "0s", "40s"])} if self.dice.random() < 0.75 else {}
             if self.dice.random() < 0.05:
                 notes[names.PREEMPTIBLE] = "false"
             asked = f"t{self.dice.choice(SIZES)}x{self.dice.choice([1, 1, 2])}"
-            level = self.dice.choice([0, 0, 5, 50])
+            level = self.dice.choice(self.levels)
             self.wanted[name] = self.bodies[name] = space, asked, level, notes
             await self.make(name)
 

@@ -55,8 +55,11 @@ def place_given_up(nodes: Sequence[str], why: str) -> messages.Message:
 def preempted(pod: Pod, victim: Pod, reclaims: Sequence[QuotaLine]) -> messages.Message:
     """Return a message about a victim, as kube-scheduler writes it: the preemptor by UID, which may be another tenant's."""
     note = f"Preempted by pod {pod.metadata.uid} on node {victim.spec.node_name}"
-    if victim.metadata.namespace != pod.metadata.namespace and (had := owed(victim.metadata.namespace, reclaims)):
-        note += f": its namespace {victim.metadata.namespace} has more than its guarantee: {had}"
+    if (namespace := victim.metadata.namespace) != pod.metadata.namespace and reclaims:
+        has = owed(namespace, reclaims)
+        note += (
+            f": its namespace {namespace} has {f'more than its guarantee: {has}' if has else 'no guarantee of that'}"
+        )
     return messages.Message(messages.NORMAL, messages.PREEMPTED, note)
 
 

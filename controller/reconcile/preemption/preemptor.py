@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from controller.cluster.incremental import LruCache
 from controller.decide import AllowedNodes, Options, Unschedulable
 from controller.gangs import GangKey, Unit, UnitDecision
-from controller.inventory import Charge, is_guarantee
+from controller.inventory import is_guarantee
 from controller.preemption import (
     PATIENCE,
     Budgets,
@@ -336,11 +336,11 @@ class Preemptor:
             self.options,
             PreemptionRules(context.clock.wall().timestamp()),
             self._left_claims.uids(),
-            taken=self._taken(),
+            taken=self._taken() if context.inventory.quotas.owed else {},
             promised=[uid for hold in self._holds for uid in hold.promised],
         )
 
-    def _taken(self) -> dict[str, Charge]:
+    def _taken(self) -> dict[str, dict[str, int]]:
         """Return what the namespaces with a guarantee use, but what is reserved for their units."""
         quotas = self.context.inventory.quotas
         with self.context.inventory.trial() as trial:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from controller.assessment import has_devices
 from controller.decide import pod_shape
 from controller.gangs import OPTIONAL_SOURCES, gang_of
+from controller.inventory import is_guarantee
 from controller.reasons import RELEASED, Change
 from controller.reconcile.queueing.queueing_hints import News, node_change
 from controller.reconcile.queueing.refused_groups import Rank
@@ -159,10 +160,10 @@ class Triggers:
             self.made_room(Change.CLASS)
 
     def quota_changed(self, old: ResourceQuota | None, new: ResourceQuota | None) -> None:
-        """Note a limit that was raised or removed. Changes of a quota's status do not matter."""
+        """Note a limit that was raised or removed, or became a guarantee. Changes of a quota's status do not matter."""
         quota = new or old
         assert quota is not None
-        if old is None or new is None or old.spec != new.spec:
+        if old is None or new is None or old.spec != new.spec or is_guarantee(old) != is_guarantee(new):
             self.made_room(Change.QUOTA, quota.metadata.namespace)
 
     def devices_changed(

@@ -40,6 +40,7 @@ class World:
         cores="100",
         affinity=None,
         namespace="default",
+        containers=None,
         **metadata,
     ):
         """Run a pod that holds these cards of a node; `claims`: claims that were made before, in their place."""
@@ -49,6 +50,8 @@ class World:
         spec = {"nodeName": node, "priority": priority, "resourceClaims": []}
         for number, key in enumerate(keys):
             spec["resourceClaims"].append({"name": f"c{number}", "resourceClaimName": key.split("/")[1]})
+        if containers is not None:
+            spec["containers"] = containers
         if affinity is not None:
             spec["affinity"] = affinity
         status = {"phase": "Running", "startTime": moment(since), "conditions": [{"type": "Ready", "status": "True"}]}

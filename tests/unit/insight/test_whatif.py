@@ -328,7 +328,7 @@ def test_preemption_by_guarantee():
     report = simulate(documents(*raws, owed), SimulationSettings(preemption=True))
     (entry,) = report.document()["preemptions"]
     assert (entry["pod"], entry["victims"]) == ("poor/asks", ["default/rich-3"])
-    own, theirs = entry["reclaims"]
+    (own,) = entry["reclaims"]
     assert own == {
         "namespace": "poor",
         "quota": "",
@@ -337,7 +337,6 @@ def test_preemption_by_guarantee():
         "used": 0,
         "hard": 2,
     }
-    assert (theirs["namespace"], theirs["used"], theirs["hard"]) == ("default", 4, 0)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,11 @@
 import msgspec
 import pytest
 
+from controller.insight.explain import explain, with_plan
+from controller.inventory import is_guarantee
 from controller.preemption import NoPlan
-from tests.support.gang_requests import member
+from hami_dra.api.oversized import reduce_quota
+from tests.support.gang_requests import OPTIONS, member
 from tests.support.preemption.small_cluster import World
 from tests.support.quotas import guarantee_object, quota_object
 
@@ -37,9 +40,12 @@ def test_a_namespace_takes_what_it_is_owed_from_one_of_higher_priority_the_young
     world.guarantee("poor", gpu=2)
     plan = world.plan(asks())
     assert victims(plan) == ["rich-3"]
-    own, theirs = plan.reclaims
+    (own,) = plan.reclaims
     assert (own.namespace, own.resource, own.used, own.hard) == ("poor", "limits.nvidia.com/gpu", 0, 2)
-    assert (theirs.namespace, theirs.resource, theirs.used, theirs.hard) == ("rich", "limits.nvidia.com/gpu", 4, 0)
+    world.guarantee("rich", gpu=3)
+    own, theirs = world.plan(asks()).reclaims
+    assert (own.namespace, own.used) == ("poor", 0)
+    assert (theirs.namespace, theirs.resource, theirs.used, theirs.hard) == ("rich", "limits.nvidia.com/gpu", 4, 3)
 
 
 def test_the_lowest_priority_goes_first_and_priority_comes_before_reclaim():
@@ -107,6 +113,19 @@ def test_a_guarantee_that_is_made_edited_or_unlabelled_counts_at_once():
     assert world.inventory.quotas.headroom("poor").left == (1,)
     world.set_quota(unlabelled, None)
     assert (world.inventory.quotas.owed, world.inventory.quotas.namespaces) == ({}, [])
+
+
+def test_another_value_of_the_label_is_a_limit_and_is_said():
+    world = World()
+    quota = guarantee_object({"nvidia.com/gpu": 1}, namespace="poor")
+    quota.metadata.labels["hami.io/quota"] = "garantee"
+    world.set_quota(None, quota)
+    assert world.inventory.quotas.problem(quota) == (
+        "its label hami.io/quota: garantee means nothing, and it is a limit; for a guarantee write guarantee"
+    )
+    assert world.inventory.quotas.headroom("poor").left == (1,)
+    world.set_quota(quota, guarantee_object({"nvidia.com/gpu": 1}, namespace="poor"))
+    assert (world.inventory.quotas.problem(quota), world.inventory.quotas.headroom("poor")) == ("", None)
 
 
 def test_a_guarantee_limits_nothing_beside_a_quota_that_does():
@@ -276,14 +295,41 @@ def test_the_pods_of_one_card_go_among_many_that_may():
     assert len({name.partition("-")[0] for name in victims(plan)}) == 1
 
 
-def test_nodes_whose_pods_are_protected_do_not_use_up_the_search():
+@pytest.mark.parametrize("spare", [3, 4])
+def test_all_pods_of_one_card_go_if_they_can_be_spared(spare):
+    """Four on each of eight cards, the youngest ones on different cards."""
+    world = World(1, 8)
+    for number in range(32):
+        part, card = divmod(number, 8)
+        since = 700 - 10 * part - card
+        world.run(f"p{card}-{part}", "n00", [card], namespace="rich", memory="4Gi", cores="25", since=since)
+    world.guarantee("poor", gpu=1)
+    world.guarantee("rich", gpu=32 - spare)
+    plan = world.plan(asks())
+    assert len(victims(plan)) == (4 if spare == 4 else 0)
+    assert len({name.partition("-")[0] for name in victims(plan)}) == (spare == 4)
+
+
+@pytest.mark.parametrize("priority", [0, 100])
+def test_nodes_whose_pods_are_protected_do_not_use_up_the_search(priority):
     world = World(40, 1)
     for number in range(39):
         world.run(f"kept-{number}", f"n{number:02}", [0], namespace="kept", since=400)
     world.run("rich", "n39", [0], namespace="rich", since=790)
     world.guarantee("kept", gpu=39)
     world.guarantee("poor", gpu=1)
-    assert victims(world.plan(asks())) == ["rich"]
+    assert victims(world.plan(asks(priority=priority))) == ["rich"]
+
+
+def test_a_pod_without_devices_goes_for_priority_though_its_namespace_can_spare_no_device():
+    """It has the port that the urgent pod needs."""
+    world = World(1, 2)
+    ports = [{"name": "main", "ports": [{"hostPort": 80, "containerPort": 80}]}]
+    world.run("plain", "n00", [], namespace="rich", claims=[], containers=ports)
+    world.run("gpu", "n00", [0], namespace="rich")
+    world.guarantee("rich", gpu=1)
+    assert victims(world.plan(asks(priority=100, containers=ports))) == ["plain"]
+    assert victims(world.plan(asks(priority=0, containers=ports))) == []
 
 
 def test_two_namespaces_that_are_owed_more_than_there_is_do_not_evict_each_other():
@@ -301,3 +347,20 @@ def test_the_reason_against_a_plan_says_what_was_tried():
     assert world.plan(asks()).why == (
         "no node fits even without the pods of lower priority than 0, or those that other namespaces have beyond their guarantees"
     )
+
+
+def test_explain_says_what_is_taken_back():
+    world = full(cards=2)
+    world.guarantee("poor", gpu=2, gpumem=64 << 10)
+    request = asks()
+    explained = with_plan(explain(world.inventory, request, OPTIONS), world.plan(request))
+    assert explained.notes[-1] == (
+        "with preemption it would fit on n00: 1 pod (rich/rich-1) would be evicted to take back what its namespace is owed: "
+        "it has 0 of limits.nvidia.com/gpu and is owed 2, it has 0 of limits.nvidia.com/gpumem and is owed 65536"
+    )
+
+
+def test_a_quota_that_is_too_large_to_be_read_in_full_stays_a_guarantee():
+    quota = guarantee_object({"nvidia.com/gpu": 2})
+    reduce_quota(quota, "too large")
+    assert is_guarantee(quota)

@@ -78,6 +78,7 @@ def evictions(harness):
 def test_a_namespace_below_its_guarantee_gets_it_and_no_more(priority):
     async def story(harness):
         await owe(harness, "poor", 2)
+        await owe(harness, "rich", 1)
         await fill(harness, "rich", 4, priority=priority)
         for number in range(3):
             await add(harness, "poor", f"poor-{number}")
@@ -93,7 +94,7 @@ def test_a_namespace_below_its_guarantee_gets_it_and_no_more(priority):
         assert "it has 1 of limits.nvidia.com/gpu and is owed 2" in notes["poor-1"]
         said = sorted(each["note"].partition(" on node n0: ")[2] for each in await harness.events("Preempted"))
         assert said == [
-            f"its namespace rich has more than its guarantee: it has {had} of limits.nvidia.com/gpu and is owed 0"
+            f"its namespace rich has more than its guarantee: it has {had} of limits.nvidia.com/gpu and is owed 1"
             for had in (3, 4)
         ]
         await harness.check_never_overcommitted()
@@ -111,6 +112,8 @@ def test_nobody_is_reclaimed_before_its_time_and_the_unit_is_planned_for_then():
         assert evictions(harness) == 0
         await harness.bound("poor", seconds=40)
         assert await running(harness) == {"poor": 1, "rich": 3}
+        (said,) = await harness.events("Preempted")
+        assert said["note"].endswith(" on node n0: its namespace rich has no guarantee of that")
 
     play(story, reconsider=1e9)
 
@@ -141,6 +144,22 @@ def test_a_guarantee_that_is_made_or_raised_later_helps_a_unit_that_waits():
         assert evictions(harness) == 2
 
     play(story, reconsider=1e9)
+
+
+def test_a_limit_that_becomes_a_guarantee_by_its_label_lets_pods_go_on():
+    async def story(harness):
+        limit = guarantee({"nvidia.com/gpu": 1}, namespace="poor")
+        del limit["metadata"]["labels"]
+        await harness.add(kinds.RESOURCE_QUOTA, limit)
+        await fill(harness, "poor", 1, wait=0)
+        await add(harness, "poor", "late")
+        await harness.sleep(30)
+        assert await running(harness) == {"poor": 1}
+        patch = {"metadata": {"labels": {names.QUOTA_LABEL: names.GUARANTEE}}}
+        await harness.cluster.patch(kinds.RESOURCE_QUOTA, "guarantee", patch, namespace="poor")
+        await harness.bound("late", seconds=20)
+
+    play(story, reconsider=1e9, preemption=False)
 
 
 def test_units_of_one_moment_together_leave_the_others_their_guarantee():
