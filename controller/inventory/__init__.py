@@ -9,7 +9,6 @@ from controller.inventory.pools import PoolGates
 from controller.inventory.products import products_of
 from controller.inventory.quota_headroom import QuotaLine, owed
 from controller.inventory.quota_limits import is_guarantee, limits_of
-from controller.inventory.quotas import Charge
 from controller.inventory.roles import Amounts, consumed_of, totals_of, used_of
 from controller.inventory.selector_budget import Heartbeat, OverBudget, Overrun, Payer, SliceSpent
 from controller.inventory.trials import Trial
