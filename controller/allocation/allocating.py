@@ -70,7 +70,6 @@ class AllocatingDevices:
         return self._take(view, candidate, must=True)
 
     def release(self, taken: Taken) -> None:
-        """Release the device that was taken last."""
         view, candidate = taken.view, taken.candidate
         assert candidate.consumption is not None
         self.picks[view.claim_index].pop()

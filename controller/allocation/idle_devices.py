@@ -56,7 +56,6 @@ class IdleDevices:
 
     @property
     def rows_of_class(self) -> Positions:
-        """Rows of the devices that the request's class selects."""
         return np.flatnonzero(self.codes != NOT_OF_CLASS)
 
     def enough(self, count: int) -> Bools:

@@ -179,7 +179,6 @@ class ResolvedRequest:
 
     @property
     def all_selectors(self) -> tuple[Selector, ...]:
-        """The selectors of the class, then its own."""
         return self.class_selectors + self.selectors
 
     @property
@@ -339,7 +338,6 @@ class AllocationInput(Struct, frozen=True):
 
     @property
     def views(self) -> tuple[ResolvedRequest, ...]:
-        """Every request and alternative, in order."""
         return tuple(view for claim in self.claims for group in claim.requests for view in group.alternatives)
 
     @property

@@ -186,7 +186,6 @@ class Search:
         return Alternatives(self, group) if group.prioritized else self.open(group.alternatives[0], before)
 
     def open(self, view: ResolvedRequest, before: "ExactCount | None" = None) -> Frame:
-        """Return the choice of devices for one request."""
         if view.all_devices:
             self.step()
             return AllDevices(self, view)

@@ -120,7 +120,6 @@ class Selector(Struct, frozen=True):
 
     @property
     def asks_for_uuid(self) -> bool:
-        """Whether it reads an attribute whose bare name is `uuid`."""
         return "uuid" in self.attribute_names
 
     @property
@@ -142,7 +141,6 @@ class Selector(Struct, frozen=True):
 
 
 def over_budget(selectors: Sequence[Selector], error: OverBudget) -> SelectorOverBudget:
-    """Return the error for the selector that exceeded its budget."""
     expression = error.overrun.expression
     origin = next((str(each.origin) for each in selectors if each.expression == expression), "a selector")
     return SelectorOverBudget(origin, error.overrun)

@@ -173,11 +173,9 @@ class Source:
         return any(not _LEGACY.isdisjoint(each.resources.limits | each.resources.requests) for each in containers)
 
     def gang_key(self, pod: Pod) -> GangKey | None:
-        """Return the gang that the pod is a member of, or None."""
         return self._informers.gangs.of(pod)
 
     def gang_keys(self) -> Iterable[GangKey]:
-        """Return the gangs that have members."""
         mine, keys = self.namespaces, self._informers.gangs.keys()
         return [key for key in keys if mine is None or key.namespace in mine]
 

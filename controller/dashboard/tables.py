@@ -78,7 +78,6 @@ class PageTable(Generic[Row]):
         return {column.name: column for column in self.columns}
 
     async def find(self, query: Query) -> Iterable[Row]:
-        """Return the rows that the query asks for, in any order."""
         raise NotImplementedError
 
     async def rows(self, found: Sequence[Any]) -> AsyncIterator[Row]:

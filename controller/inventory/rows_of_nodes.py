@@ -32,7 +32,6 @@ class RowsOfNodes:
         return self._rows[node]
 
     def nodes(self) -> KeysView[int]:
-        """Return the nodes that have, or had, rows."""
         return self._rows.keys()
 
     def moved(self, rows: Positions) -> set[int]:

@@ -32,7 +32,6 @@ class TaintRules:
 
 
 def concerns(rule: DeviceTaintRule | None, driver: str, pool: str) -> bool:
-    """Return whether the rule may select a device of the pool."""
     selector = rule.spec.device_selector if rule is not None else None
     return selector is not None and selector.driver in {None, driver} and selector.pool in {None, pool}
 

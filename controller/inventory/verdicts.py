@@ -87,7 +87,6 @@ class Verdicts:
 
     @property
     def budget(self) -> Budget | None:
-        """The budget in force."""
         return self._budget
 
     def meter(self) -> TimeMeter | None:

@@ -54,7 +54,6 @@ class CountedShape(SeesPods):
         return apart
 
     def _column(self, counts: MatchingPods) -> Ints:
-        """Return the matching pods per node, less the pod itself."""
         own = self._own
         return counts.column() if own is None else counts.without(own.node, counts.share_of(own))
 
@@ -84,5 +83,4 @@ class CountedShape(SeesPods):
 
 
 def counted_by(state: FilterState, terms: Sequence[AffinityTerm]) -> Counted:
-    """Return the pods that match all terms."""
     return ("affinity", tuple([each.key for each in terms])), [state.pods_of(each) for each in terms]

@@ -53,7 +53,6 @@ class ShapeFit:
         """Rows whose code changed."""
 
     def renew(self, codes: Codes) -> None:
-        """Replace all codes."""
         if len(codes) != len(self.codes):
             self.changes.restart()
         else:
@@ -61,7 +60,6 @@ class ShapeFit:
         self.codes = codes
 
     def note(self, rows: Positions) -> None:
-        """Log rows whose code changed."""
         if len(rows) > len(self.codes) // 2:
             self.changes.restart()
         else:

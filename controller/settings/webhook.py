@@ -77,7 +77,6 @@ class CertificateSettings(Struct, frozen=True):
             raise ConfigError("a certificate file and an authority exclude each other: give one of them")
 
     def all_hosts(self, namespace: str) -> tuple[str, ...]:
-        """Return the names and addresses under which a webhook in this namespace is called."""
         service = f"{names.WEBHOOK}.{namespace}"
         return (f"{service}.svc", f"{service}.svc.cluster.local", service, names.WEBHOOK, *self.hosts)
 

@@ -112,7 +112,6 @@ def map_key(value: Any) -> Any:
 
 
 def key_value(key: Any) -> Any:
-    """Return the CEL key of a dict key."""
     return key[1] if type(key) is tuple else key
 
 

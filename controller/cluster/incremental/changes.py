@@ -97,7 +97,6 @@ class LruCache(Generic[V]):
         return list(self._kept.values())
 
     def clear(self) -> None:
-        """Drop all values."""
         values = self.values()
         self._kept.clear()
         if self._dropped is not None:
@@ -167,7 +166,6 @@ class Shared(Generic[V]):
                 self._dropped(value)
 
     def drop(self, is_unwanted: Callable[[V], bool]) -> None:
-        """Drop some values."""
         for key, (_, _, value) in [*self._kept.items()]:
             if is_unwanted(value):
                 self._drop(key)

@@ -96,7 +96,6 @@ class NodeColumns:
         return self._index.get(name, -1)
 
     def rows_of(self, names: Iterable[str]) -> list[int]:
-        """Return the rows of the nodes that are there."""
         return [self._index[name] for name in names if name in self._index]
 
     def named(self, names: Iterable[str]) -> Bools:
@@ -133,7 +132,6 @@ class NodeColumns:
         return self._offers[numbers, rows], self._uses[numbers, rows]
 
     def load_of(self, resource: str, row: int) -> tuple[int, int]:
-        """Return what one node offers of a resource, and what is used of it."""
         number = self._resources.get(resource, _UNKNOWN)
         return self._offers.item(number, row), self._uses.item(number, row)
 

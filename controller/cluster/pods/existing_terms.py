@@ -152,7 +152,6 @@ class PodClass:
             counts.add(placed.node, held.weight)
 
     def stop(self, held: HeldTerm) -> None:
-        """Forget a term that no pod has any more."""
         self.version += 1
         del self.terms[held]
         topology_key = held.term.topology_key

@@ -65,7 +65,6 @@ def rule_spec(driver: str) -> dict[str, Any]:
 
 
 def restored(rule: DeviceTaintRule, driver: str) -> dict[str, Any]:
-    """Return the merge patch that restores spec and finalizer."""
     return {**_with_finalizers(rule, {*rule.metadata.finalizers, names.FENCE_FINALIZER}), "spec": rule_spec(driver)}
 
 

@@ -64,7 +64,6 @@ class GangQueue:
         return False
 
     def wake(self, key: GangKey) -> None:
-        """Evaluate the gang."""
         if (first := self._first(key)) is not None:
             self._make_ready(key, first)
             self._wake()

@@ -105,7 +105,6 @@ class _Pace:
         self._order = asyncio.Lock()
 
     async def wait(self) -> None:
-        """Wait for a token and take it."""
         async with self._order:
             while pause := self._missing():
                 await self._clock.sleep(min(pause, _LOOK_AGAIN))

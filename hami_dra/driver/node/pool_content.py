@@ -105,7 +105,6 @@ def evicting_now(slices: Iterable[ResourceSlice]) -> set[tuple[str, TaintKey]]:
 
 
 def uuid_of(device: Json) -> str:
-    """Return the uuid of the card that the device is, or is a partition of."""
     return str(device["attributes"][names.ATTR_UUID]["string"])
 
 

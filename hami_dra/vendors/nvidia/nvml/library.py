@@ -262,7 +262,6 @@ class Library(Calls):
         return list(found[: count.value])
 
     def gpu_instance(self, instance: Handle) -> tuple[int, PartitionPlacement]:
-        """Return its id and its placement."""
         info = self._call("nvmlGpuInstanceGetInfo", instance)
         return int(info.id), PartitionPlacement(start=info.placement.start, size=info.placement.size)
 
@@ -273,7 +272,6 @@ class Library(Calls):
         return self._call("nvmlDeviceGetMigDeviceHandleByIndex", gpu, number)
 
     def instance_ids(self, mig_device: Handle) -> tuple[int, int]:
-        """Return the ids of its GPU instance and its compute instance."""
         return (
             int(self._call("nvmlDeviceGetGpuInstanceId", mig_device)),
             int(self._call("nvmlDeviceGetComputeInstanceId", mig_device)),
