@@ -193,8 +193,8 @@ class _Planner:
             stuck = len(cells.candidates) - len(best.target.cells)
             within = "" if goal.moves is None else f" within {counted(goal.moves, 'move')}"
             self.why = (
-                f"the pods on {stuck} other {what}s find no place elsewhere{within}, and {cells.others} have pods that "
-                "cannot be moved or are out of service"
+                f"no place was found{within} for the pods on {counted(stuck, f'other {what}')}, and {cells.others} "
+                "have pods that cannot be moved or are out of service"
             )
         return self.mover.holding_less(best)
 
