@@ -105,8 +105,8 @@ def best_of_few(
     found = plan_moves(documents, settings, Goal(nodes=max(most, 1), least=least, moves=moves), progress)
     if not found.gained:
         found = plan_moves(documents, settings, Goal(devices=moves, moves=moves), progress)
-    share = ", ".join(f"{each.fragmentation:.0%} of the free {each.vendor} capacity" for each in found.before)
-    lead = f"{share or 'nothing'} is on partly used devices."
+    shares = [f"{each.fragmentation:.0%} of the free {each.vendor} capacity" for each in found.before]
+    lead = f"{', '.join(shares) or 'Nothing'} is on partly used devices."
     said = (
         found.conclusion.partition(", of ")[0].rstrip(".")
         if found.gained
@@ -189,13 +189,12 @@ class _Planner:
         if not (reached and self._is_least(cells, number, best)):
             best = self._fewer(cells, number, best if reached else None) or best
         if len(best.target.cells) < number:
-            what = "node" if goal.nodes else "device"
-            stuck = len(cells.candidates) - len(best.target.cells)
+            what = f"other {'node' if goal.nodes else 'device'}"
             within = "" if goal.moves is None else f" within {counted(goal.moves, 'move')}"
-            self.why = (
-                f"the pods on {stuck} other {what}s find no place elsewhere{within}, and {cells.others} have pods that "
-                "cannot be moved or are out of service"
-            )
+            stuck = len(cells.candidates) - len(best.target.cells)
+            parts = [f"no place was found{within} for the pods on {counted(stuck, what)}"] if stuck else []
+            parts += [f"moves cannot free {counted(cells.others, what)}"] if cells.others else []
+            self.why = " and ".join(parts) or f"no {what} is in use"
         return self.mover.holding_less(best)
 
     def _is_least(self, cells: Cells, number: int, moves: Moves) -> bool:

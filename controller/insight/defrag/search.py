@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 from msgspec import Struct
@@ -19,6 +20,9 @@ from controller.insight.defrag.cells import Cell
 from controller.insight.defrag.movable import Movable
 from controller.inventory import DeviceId, Inventory
 from controller.preemption import OutOfSteps
+
+_FRUITLESS: Final = 200
+"""Cells in a row that could not be emptied."""
 
 
 @dataclass(eq=False)
@@ -189,19 +193,26 @@ class Mover:
 
         Cells are emptied one after the other; one whose pods find no place, or that gets a pod before
         its turn, is left out. Then all that are emptied are held from the start, which changes no move
-        unless a policy compares nodes with each other.
+        unless a policy compares nodes with each other. After `_FRUITLESS` in a row the others are not
+        tried.
         """
         groups: list[tuple[Cell, list[Movable]]] = []
         gone: set[str] = set()
         taken: set[DeviceId] = set()
+        fruitless = 0
         with ExitStack() as stack:
             for cell in candidates:
+                if fruitless > _FRUITLESS:
+                    self.is_cut = True
+                    break
                 pods = [each for each in sorted(cell.tenants, key=largest_first) if each.uid not in gone]
                 if len(groups) == number or len(gone) + len(pods) > most or not taken.isdisjoint(cell.devices):
                     continue
                 target = MoveTarget.of_cells(self.inventory, free, [*(each for each, _ in groups), cell])
                 moved = self._left(pods, target, stack)
+                fruitless += 1
                 if moved is not None:
+                    fruitless = 0
                     groups.append((cell, pods))
                     gone.update(each.uid for each in pods)
                     taken.update(device for each in moved for device in _devices(each.decision))

@@ -4,6 +4,7 @@ import pytest
 
 from controller.insight.defrag import BadGoal, Goal, best_of_few, plan_moves
 from controller.insight.defrag import plan as planning
+from controller.insight.defrag import search as searching
 from controller.insight.simulation import NoSuchPod, SimulationSettings
 from controller.scoring.policies import Policies
 from tests.support.gang_objects import in_labelled_group
@@ -117,7 +118,7 @@ def test_who_stays_and_why(name):
     plan = planned(found, nodes=1)
     assert (plan.moves, plan.gained) == ((), 0)
     assert plan.stays[f"default/{name}"].startswith(why)
-    assert plan.conclusion.startswith("No moves bring 1 more free node: ")
+    assert plan.conclusion == "No moves bring 1 more free node: moves cannot free 2 other nodes."
 
 
 def test_a_volume_in_memory_keeps_no_pod():
@@ -159,8 +160,8 @@ def test_as_much_as_there_is_room_for_and_why_not_more():
     plan = planned(found, nodes=2)
     assert (plan.asked, plan.gained, len(plan.moves)) == (2, 1, 1)
     assert plan.conclusion == (
-        "Moving 1 pod (6 GiB of device memory) frees 1 node, of 2 asked for: the pods on 2 other nodes find no place "
-        "elsewhere, and 0 have pods that cannot be moved or are out of service."
+        "Moving 1 pod (6 GiB of device memory) frees 1 node, of 2 asked for: no place was found for the "
+        "pods on 2 other nodes."
     )
 
 
@@ -265,6 +266,15 @@ def test_the_best_of_a_few_moves():
     assert best_of_few(Scattered(n1=[16]).documents(), PACKED, 5, 1).conclusion == (
         "0% of the free nvidia capacity is on partly used devices. No 5 moves free a node or device."
     )
+
+
+def test_cells_are_not_tried_for_ever(monkeypatch):
+    found = Scattered(**{f"n{number}": [16] for number in range(4)})
+    for number in range(4):
+        found.run(f"p{number}", f"n{number}", [0], 10)
+    assert not planned(found, nodes=1).is_cut
+    monkeypatch.setattr(searching, "_FRUITLESS", 1)
+    assert planned(found, nodes=1).is_cut
 
 
 def test_a_plan_that_may_not_be_the_best_says_so(monkeypatch):
