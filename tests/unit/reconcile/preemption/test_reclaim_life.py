@@ -352,6 +352,7 @@ def test_a_new_leader_loses_the_place_to_no_successor_of_higher_priority():
         assert evictions(harness) == 1
         await harness.stop(first)
         harness.start(**ON)
+        await harness.sleep(20)
         await add(harness, "rich", "successor", priority=1000)
         await harness.sleep(20)
         await let_go(harness, slowly=False)
