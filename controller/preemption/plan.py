@@ -40,6 +40,8 @@ class PreemptionPlan(Struct, frozen=True):
     """Number of gangs that cannot run any more."""
     is_cut: bool = False
     """Not all choices were tried: there may be a cheaper one."""
+    is_owed: bool = False
+    """The unit's namespace is owed the place: it has no more than its guarantee with it."""
     reclaims: tuple[QuotaLine, ...] = ()
     """What the unit's namespace had of what the unit takes back (`hard`: is owed), then what those of the victims had."""
 

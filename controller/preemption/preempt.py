@@ -389,7 +389,8 @@ class Search:
         return (-sum(decision.score.topology for _, decision in found.answer.placed),)
 
     def _answer(self, decision: UnitDecision, victims: tuple[Pod, ...]) -> PreemptionPlan:
-        return PreemptionPlan(self._unit.as_asked(decision.placed), victims)
+        placed = self._unit.as_asked(decision.placed)
+        return PreemptionPlan(placed, victims, is_owed=self._guarantees.covers(placed))
 
 
 def _number_asked(claim: ResourceClaim) -> int:

@@ -30,10 +30,11 @@ class Hold(Struct, eq=False):
     releasing: tuple[Pod, ...]
     claims: frozenset[str]
     """UIDs of the claims that are free once all of these are gone."""
-    priority: float
-    """Infinite for a place that is taken back by guarantee: it is given to nobody else."""
+    priority: int
     began: float
     """Seconds of the monotonic clock."""
+    is_owed: bool = False
+    """The namespace is owed the place: it is lost to no pod of another one."""
     reclaims: tuple[QuotaLine, ...] = ()
     """What namespaces had when the place was taken back (`PreemptionPlan.reclaims`)."""
     evicted: dict[str, float] = field(default_factory=dict)

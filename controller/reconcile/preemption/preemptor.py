@@ -164,7 +164,12 @@ class Preemptor:
     def _make_room(self, unit: QueuedUnit, digest: bytes, preemption: Preemption, priority: int) -> Waits | None:
         """Hold a place that is free once pods are gone: those that terminate, victims, or units with a lower claim to it."""
         preempts = self.context.settings.preempts
-        below = [hold for hold in self._holds if hold.priority < priority]
+        namespace = unit.pod.metadata.namespace
+        below = [
+            hold
+            for hold in self._holds
+            if hold.priority < priority and not (hold.is_owed and hold.pods[0].metadata.namespace != namespace)
+        ]
         if not (preempts and self._budgets_known) and not below:
             return None
         now = self.context.clock.monotonic()
@@ -391,8 +396,9 @@ class Preemptor:
             tuple(together),
             plan.releasing,
             frozenset(claims),
-            math.inf if plan.reclaims else priority,
+            priority,
             self.context.clock.monotonic(),
+            plan.is_owed,
             plan.reclaims,
         )
         self._holds.begin(hold)

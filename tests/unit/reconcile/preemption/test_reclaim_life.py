@@ -332,6 +332,56 @@ def test_a_leader_that_dies_between_evictions_costs_no_more_than_was_planned(at,
     play(story, controller=False)
 
 
+async def let_go(harness, slowly):
+    """Let the pods of `rich` terminate slowly from now on, or at once."""
+    for each in await harness.pods():
+        if each.metadata.namespace == "rich":
+            patch = {"metadata": {"finalizers": ["example.com/slow"] if slowly else None}}
+            with suppress(NotFound):
+                await harness.cluster.patch(kinds.POD, each.metadata.name, patch, namespace="rich")
+
+
+def test_a_new_leader_loses_the_place_to_no_successor_of_higher_priority():
+    async def story(harness):
+        await owe(harness, "poor", 1)
+        first = harness.start(**ON)
+        await fill(harness, "rich", 4, priority=1000)
+        await let_go(harness, slowly=True)
+        await add(harness, "poor", "poor")
+        await harness.sleep(10)
+        assert evictions(harness) == 1
+        await harness.stop(first)
+        harness.start(**ON)
+        await harness.sleep(20)
+        await add(harness, "rich", "successor", priority=1000)
+        await harness.sleep(20)
+        await let_go(harness, slowly=False)
+        await harness.bound("poor", seconds=20)
+        await harness.sleep(900)
+        assert await running(harness) == {"poor": 1, "rich": 3}
+        assert len(await harness.events("Preempted")) == 1
+
+    play(story, controller=False)
+
+
+def test_within_a_namespace_priority_goes_before():
+    async def story(harness):
+        await owe(harness, "poor", 1)
+        await fill(harness, "rich", 4)
+        await let_go(harness, slowly=True)
+        await add(harness, "poor", "first")
+        await harness.sleep(5)
+        await add(harness, "poor", "urgent", priority=10)
+        await harness.sleep(5)
+        await let_go(harness, slowly=False)
+        await harness.bound("urgent", seconds=20)
+        await harness.sleep(600)
+        assert await running(harness) == {"poor": 1, "rich": 3}
+        assert not (await harness.cluster.get(kinds.POD, "first", "poor")).spec.node_name
+
+    play(story)
+
+
 def test_what_is_reserved_for_a_namespace_is_not_what_it_has():
     """A place that is reserved for one of its units, on cards of others, neither spares it a victim nor costs it its claim."""
 
