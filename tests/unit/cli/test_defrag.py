@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from controller.cli.snapshot import snapshot_text
+from tests.docs.commands_in_docs import ROOT, blocks
 from tests.support.commands import Typed
 from tests.support.scattered import Scattered
 
@@ -43,6 +44,12 @@ def test_a_table_that_begins_with_the_conclusion(hami_dra, state):
     assert "default/web        2           1" in result.stdout
     assert "1 pod            no controller would create it again" in result.stdout
     assert "0 → 1" in lines[-1]
+
+
+def test_the_page_shows_what_is_printed(hami_dra, state):
+    (shown,) = [text for language, text in blocks(ROOT / "docs/defrag.md") if language == "text"]
+    printed = hami_dra("defrag", "-f", state, "--free-nodes", 1, "--device-policy", "binpack").stdout
+    assert shown.splitlines() == printed.splitlines()
 
 
 def test_json_and_yaml_say_the_same_and_names_are_the_pods_in_order(hami_dra, state):
