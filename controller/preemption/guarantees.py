@@ -5,9 +5,10 @@
 | by priority | yes | no |
 | by reclaim | yes | of other namespaces, if the own one has no more than its guarantee with the unit |
 
-So a plan by reclaim brings one namespace closer to its guarantee and takes none away from its own: sum
-over namespaces of min(use, guarantee) grows, and none ever undoes another. By resource of the quotas
-(`nvidia.com/gpumem`), in grains. A guarantee of 4, of which 5 are used and 2 terminate, spares none.
+So a plan by reclaim brings one namespace closer to its guarantee and takes none away from its own: the
+sum over namespaces of min(use, guarantee) grows. It falls only where pods end, and where a namespace
+preempts its own larger pods by priority. By resource of the quotas (`nvidia.com/gpumem`), in grains. A
+guarantee of 4, of which 5 are used and 2 terminate, spares none.
 """
 
 import math
