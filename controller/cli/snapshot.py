@@ -21,12 +21,12 @@ HELP = """Write the state of a cluster that decisions read to one file: nodes, s
 pods, quotas.
 
 It contains nothing else of these objects: no commands, arguments, environment variables or images, no
-volumes but those that restrict a pod's node, no annotations that hami-dra does not read, no parameters of
+volumes but those that tie a pod to a node, no annotations that hami-dra does not read, no parameters of
 other drivers. Secrets and ConfigMaps are never read. Names, labels and namespaces are unchanged. The same
 state always gives the same text, so that two files can be compared line by line. Inside a pod the command
 uses the pod's service account.
 
-Read the file with `-f` of simulate, explain, whatif, status and topology.
+Read the file with `-f` of simulate, explain, whatif, defrag, status and topology.
 
 Examples:
     hami-dra snapshot --to monday.json

@@ -1,6 +1,6 @@
 """The state of a cluster for read-only commands: from files, or else from the live cluster.
 
-Used by `explain`, `status`, `doctor`, `snapshot` and `whatif`. In: the shared options. Out:
+Used by `explain`, `status`, `doctor`, `snapshot`, `whatif` and `defrag`. In: the shared options. Out:
 documents as `controller.insight.simulation` reads them. Those of a live cluster are whole objects,
 as JSON: code that passes them on strips them (`controller.insight.simulation.essence`).
 
