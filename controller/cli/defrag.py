@@ -1,5 +1,6 @@
 """`hami-dra defrag`: moves of pods that free whole devices or nodes, or make room for a pod that waits."""
 
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -11,18 +12,23 @@ from controller.cli.errors import CommandError
 from controller.cli.output_options import Printing
 from controller.cli.tables import note
 from controller.settings.placing import PresentPolicies, SimulatedScheduler
-from hami_dra.api.flags import Form, Option
+from hami_dra.api.flags import Form, Option, duration
+from hami_dra.api.printable import escaped
 
 if TYPE_CHECKING:
     from controller.views.moves import MovePlan
 
-HELP = """Plan moves of pods that free whole devices or nodes, or make room for a pod that waits. Changes nothing.
+HELP = """Plan moves of pods that free whole devices or nodes, or make room for a pod that waits.
 
 A move is the eviction of a pod that its controller creates again; the new pod goes where hami-dra places it
 then. Each move has its place once those before it are done, and no pod loses its place. What is to become
 free is cordoned until all moves are done. The plan is proven by a simulation of all of it, whose figures it
 has. Reads the live cluster, or files such as those of hami-dra snapshot. Without a goal it says how
 fragmented the cluster is, and what a few moves would free.
+
+Nothing is changed, unless --execute is given: then the plan is carried out, one pod after the other, and stops
+at the first surprise. Only pods with the label hami.io/movable: "true", or in a namespace that has it, are
+moved then.
 
 Examples:
     hami-dra defrag
@@ -31,6 +37,8 @@ Examples:
     hami-dra defrag --free-nodes 2 --of-devices 8 -o json
     hami-dra snapshot --to monday.json
     hami-dra defrag -f monday.json --free-nodes 1
+    kubectl label namespace research hami.io/movable=true
+    hami-dra defrag --free-nodes 1 --execute
 
 Exit status: 0 on success, 1 if the goal is not reached, 2 on bad input.
 """
@@ -62,34 +70,79 @@ def defrag(
         int, Option("Count only nodes with this number of devices or more.", _POSITIVE, metavar="N")
     ] = 1,
     moves: Annotated[int | None, Option("Move no more than this number of pods.", _POSITIVE, metavar="N")] = None,
+    execute: Annotated[bool, Option("Carry the plan out; asks first.")] = False,
+    yes: Annotated[bool, Option("Do not ask; required without a terminal.", flags=("-y", "--yes"))] = False,
+    patience: Annotated[
+        float, Option("How long a move may take, until the new pod is ready.", duration(least=1))
+    ] = 900.0,
     policies: PresentPolicies,
     scheduler: SimulatedScheduler,
     printing: Printing,
     connection: Connection,
 ) -> None:
+    from controller.cli.defrag_execution import released_in
     from controller.cli.policy_options import of_cluster, simulation_settings
     from controller.cli.progress import Progress
+    from controller.cli.service import run_service
     from controller.cli.state import read_versioned
     from controller.insight.defrag import Goal, best_of_few, plan_moves
 
-    goals = [Goal(pod=waiting if "/" in waiting else f"default/{waiting}", moves=moves)] if waiting else []
-    goals += [Goal(devices=whole_devices, moves=moves)] if whole_devices is not None else []
-    goals += [Goal(nodes=free_nodes, least=of_devices, moves=moves)] if free_nodes is not None else []
+    goal = partial(Goal, moves=moves, labelled=execute)
+    goals = [goal(pod=waiting if "/" in waiting else f"default/{waiting}")] if waiting else []
+    goals += [goal(devices=whole_devices)] if whole_devices is not None else []
+    goals += [goal(nodes=free_nodes, least=of_devices)] if free_nodes is not None else []
     if len(goals) > 1:
         raise CommandError("give one of --for, --whole-devices and --free-nodes")
     if of_devices > 1 and goals and free_nodes is None:
         raise CommandError("--of-devices: it counts nodes, so give --free-nodes with it")
+    if execute:
+        _check_execution(is_live=not files, has_goal=bool(goals), asks=not yes)
     settings = simulation_settings(policies, scheduler)
     with Progress() as progress:
         state = read_versioned(files, connection, progress=progress)
         settings = replace(of_cluster(settings, state), preemption=False)
+        documents, held = released_in(state.documents)
         if goals:
-            found = plan_moves(state.documents, settings, goals[0], progress)
+            found = plan_moves(documents if execute else state.documents, settings, goals[0], progress)
         else:
             found = best_of_few(state.documents, settings, moves or FEW, of_devices, progress)
+    if held:
+        note(
+            f"{', '.join(held)}: cordoned by a run of defrag --execute that goes on, or was killed; the next one takes over"
+        )
     _print(found, printing)
     if goals and not found.is_reached:
         raise typer.Exit(1)
+    if execute and (found.moves or held):
+        if not yes and not typer.confirm("Move these pods?"):
+            raise typer.Exit(1)
+        outcome: list[str] = []
+        run_service(_carry_out(connection, found, patience, outcome))
+        if outcome != [""]:
+            text = "".join(outcome) or "interrupted"
+            typer.echo(f"stopped: {escaped(text)}. What was cordoned for it is so no longer; plan again", err=True)
+            raise typer.Exit(1)
+        typer.echo("all moves are done", err=True)
+
+
+def _check_execution(*, is_live: bool, has_goal: bool, asks: bool) -> None:
+    if not is_live:
+        raise CommandError("--execute: it moves pods of a live cluster, so leave out -f")
+    if not has_goal:
+        raise CommandError("--execute: give a goal: --for, --whole-devices or --free-nodes")
+    if asks and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise CommandError("--execute asks first, and stdin or stdout is no terminal: nothing was moved. Give --yes")
+
+
+async def _carry_out(connection: Connection, plan: "MovePlan", patience: float, outcome: list[str]) -> None:
+    """Add why it stopped to the outcome, an empty text if it did not, and nothing if it was interrupted."""
+    from controller.cli.defrag_execution import Execution, unholdable
+
+    if device := unholdable(plan):
+        raise CommandError(f"--execute: the driver of {device} cordons no devices; carry the plan out by hand")
+    async with connection.open() as cluster:
+        execution = Execution(cluster, plan, lambda line: typer.echo(escaped(line), err=True), patience=patience)
+        outcome.append(await execution.run())
 
 
 def _print(found: "MovePlan", printing: Printing) -> None:

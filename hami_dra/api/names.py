@@ -38,6 +38,10 @@ CORDON_TAINT: Final = "hami.io/cordoned"
 """Key of the taint on a card that an operator cordoned."""
 DEVICE_CORDON: Final = "hami.io/device-cordon"
 """Annotation on a Node: the cards that its drivers must cordon, by index or UUID, comma-separated."""
+DEFRAG: Final = "hami.io/defrag"
+"""Annotation on a Node: what `hami-dra defrag --execute` has cordoned there until its moves are done."""
+MOVABLE: Final = "hami.io/movable"
+"""Label `"true"` on a pod or namespace: `hami-dra defrag --execute` may move the pods."""
 LOST_TAINT: Final = "hami.io/lost"
 """This and the next three: taint keys of a faulty card, one per kind of fault; the value names the fault (`xid-79`)."""
 XID_TAINT: Final = "hami.io/xid"
@@ -173,6 +177,7 @@ ANNOTATIONS: Final[Mapping[str, Read]] = {
     BETA_DEFAULT_STORAGE_CLASS: Read.TENANT | Read.DECISION,
     MIGRATED_PLUGINS: Read.DECISION,
     DEVICE_CORDON: Read.DECISION,
+    DEFRAG: Read.DECISION,
     FENCE_PROVEN: Read.DECISION,
     HELD_CLAIMS: Read.DECISION,
     NODE_LACKS: Read.TENANT,

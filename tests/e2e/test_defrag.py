@@ -1,4 +1,4 @@
-"""`hami-dra defrag` on a real control plane: the plan is carried out by hand, and what it promises comes true."""
+"""`hami-dra defrag` on a real control plane: the plan is carried out, by hand and by `--execute`, and what it promises comes true."""
 
 import json
 import subprocess
@@ -10,11 +10,11 @@ from tests.e2e.objects import budget, deployment, pod, policies, request, templa
 NODES = ("n0", "n1", "n2")
 
 
-def defrag(lab, *words):
+def defrag(lab, *words, code=0):
     command = [sys.executable, "-m", "controller.cli.main", "defrag", *words, "-o", "json"]
     command += ["--kubeconfig", str(lab.plane.admin_kubeconfig)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode == code, ended.stderr
     return json.loads(ended.stdout)
 
 
@@ -82,9 +82,16 @@ def test_a_node_is_emptied_as_planned(lab):
     lab.wait_running(5)
     counts = sorted([node for node, _ in where(lab).values()].count(node) for node in NODES)
     assert counts == [1, 2, 2]
-    plan = defrag(lab, "--free-nodes", "1")
+    plan = defrag(lab, "--free-nodes", "1", "--execute", "--yes", code=1)
+    assert {*plan["stays"].values()} == {'neither it nor its namespace has the label hami.io/movable: "true"'}
+    lab.api.patch(f"/api/v1/namespaces/{lab.namespace}", {"metadata": {"labels": {"hami.io/movable": "true"}}})
+    plan = defrag(lab, "--free-nodes", "1", "--execute", "--yes")
     assert (plan["gained"], len(plan["moves"])) == (1, 1)
-    carry_out(lab, plan)
     (emptied,) = plan["frees"]
     assert emptied not in {node for node, _ in where(lab).values()}
     assert len(where(lab)) == 5
+    nodes = [lab.api.get(f"/api/v1/nodes/{name}") for name in NODES]
+    assert not any(
+        each["spec"].get("unschedulable") or "hami.io/defrag" in each["metadata"].get("annotations", {})
+        for each in nodes
+    )

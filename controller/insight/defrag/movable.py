@@ -15,6 +15,7 @@ from controller.decide import SchedulingRequest
 from controller.insight.simulation import SimulatedCluster, SimulationSettings
 from controller.inventory import DeviceId, used_of
 from controller.preemption import Preemption, why_it_stays
+from hami_dra.api import names
 from hami_dra.api.core import Pod, PodStatus
 from hami_dra.api.podclaims import ClaimRef, claim_keys
 from hami_dra.api.resource import ResourceClaim, ResourceClaimStatus
@@ -45,7 +46,12 @@ class Movables(Struct, frozen=True):
 
 
 def movables_of(
-    view: SimulatedCluster, settings: SimulationSettings, local_volumes: Mapping[str, str], preemption: Preemption
+    view: SimulatedCluster,
+    settings: SimulationSettings,
+    local_volumes: Mapping[str, str],
+    preemption: Preemption,
+    *,
+    labelled: bool = False,
 ) -> Movables:
     """Return the running pods with devices. `local_volumes`: by key of a pod with one, why it stays."""
     found, unallocated = Movables(), _Unallocated(view)
@@ -57,6 +63,8 @@ def movables_of(
             continue
         waiting = as_waiting(pod)
         why = _why_it_stays(pod, view, claims, preemption) or local_volumes.get(pod.key, "")
+        if labelled and not why and not _is_labelled(pod, view):
+            why = f'neither it nor its namespace has the label {names.MOVABLE}: "true"'
         request = "" if why else assess(waiting, unallocated, settings.assessment)
         if isinstance(request, SchedulingRequest):
             devices = frozenset(holding.device for holding in holdings)
@@ -87,8 +95,8 @@ def _why_it_stays(pod: Pod, view: SimulatedCluster, freed: Iterable[str], preemp
     if why := why_it_stays(pod, preemption.budgets, preemption.rules.now):
         return why
     if preemption.budgets.exceeded_by((pod,)):
-        names = ", ".join(budget.metadata.name for budget in preemption.budgets.of(pod))
-        return f"PodDisruptionBudget {names} allows no eviction"
+        listed = ", ".join(budget.metadata.name for budget in preemption.budgets.of(pod))
+        return f"PodDisruptionBudget {listed} allows no eviction"
     if pod.status.extended_resource_claim_status is not None:
         return "kube-scheduler gave it its devices"
     if (gang := view.gangs.of(pod)) is not None:
@@ -98,6 +106,12 @@ def _why_it_stays(pod: Pod, view: SimulatedCluster, freed: Iterable[str], preemp
         if claim is not None and _is_allocated(claim) and claim.metadata.uid not in freed:
             return f"other pods use its ResourceClaim {key}"
     return ""
+
+
+def _is_labelled(pod: Pod, view: SimulatedCluster) -> bool:
+    namespace = view.inventory.namespaces.get(pod.metadata.namespace)
+    items = (pod, namespace) if namespace is not None else (pod,)
+    return any(item.metadata.labels.get(names.MOVABLE) == "true" for item in items)
 
 
 def _is_allocated(claim: ResourceClaim | None) -> bool:

@@ -71,6 +71,8 @@ class Goal(Struct, frozen=True):
     """Nodes with fewer devices do not count."""
     moves: int | None = None
     """The most pods that may move; None: all."""
+    labelled: bool = False
+    """Only pods move that have the label `hami.io/movable`, or whose namespace has it."""
 
     def __str__(self) -> str:
         if self.pod:
@@ -158,7 +160,9 @@ class _Planner:
             for key, item in pods.items()
             if (local := local_volumes(item.raw))
         }
-        self.movables: Movables = movables_of(self.state.view, settings, volumes, self.preemption)
+        self.movables: Movables = movables_of(
+            self.state.view, settings, volumes, self.preemption, labelled=goal.labelled
+        )
         self.mover = Mover(
             self.state.view.inventory,
             self.movables.pods,

@@ -88,10 +88,25 @@ def test_without_a_goal_it_says_what_a_few_moves_bring(hami_dra, state):
         (["--moves", "x"], "'--moves'"),
         (["--whole-devices", "1", "--of-devices", "2"], "--of-devices: it counts nodes, so give --free-nodes"),
         (["--node-policy", "pack"], "--node-policy: 'pack' is not one of"),
+        (["--free-nodes", "1", "--execute", "--yes"], "--execute: it moves pods of a live cluster, so leave out -f"),
     ],
 )
 def test_what_cannot_be_done(hami_dra, state, options, message):
     result = hami_dra("defrag", "-f", state, *options)
+    assert (result.code, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--execute", "--yes"], "--execute: give a goal: --for, --whole-devices or --free-nodes"),
+        (["--free-nodes", "1", "--execute"], "nothing was moved. Give --yes"),
+        (["--free-nodes", "1", "--execute", "--yes", "--patience", "0s"], "--patience: '0s' is out of range"),
+    ],
+)
+def test_what_cannot_be_carried_out(hami_dra, options, message):
+    result = hami_dra("defrag", *options)
     assert (result.code, result.stdout) == (2, "")
     assert message in result.stderr
 
