@@ -111,10 +111,11 @@ def defrag(
             f"{', '.join(held)}: cordoned by a run of defrag --execute that goes on, or was killed; the next one takes over"
         )
     _print(found, printing)
-    if goals and not found.is_reached:
-        raise typer.Exit(1)
-    if execute and (found.moves or held):
-        if not yes and not typer.confirm("Move these pods?"):
+    is_reached = not goals or found.is_reached
+    if execute and ((found.moves and is_reached) or held):
+        if not is_reached:  # what an earlier run holds is given back
+            found = replace(found, moves=(), held_nodes=(), held_devices=())
+        if not yes and not typer.confirm("Move these pods?" if found.moves else "Give back what is cordoned?"):
             raise typer.Exit(1)
         outcome: list[str] = []
         run_service(_carry_out(connection, found, patience, outcome))
@@ -122,7 +123,9 @@ def defrag(
             text = "".join(outcome) or "interrupted"
             typer.echo(f"stopped: {escaped(text)}. What was cordoned for it is so no longer; plan again", err=True)
             raise typer.Exit(1)
-        typer.echo("all moves are done", err=True)
+        typer.echo(f"all moves are done: {len(found.moves)}", err=True)
+    if not is_reached:
+        raise typer.Exit(1)
 
 
 def _check_execution(*, is_live: bool, has_goal: bool, asks: bool) -> None:

@@ -6,7 +6,10 @@ import msgspec
 import pytest
 
 from controller.cli.defrag_execution import Execution, held_by, released_in
+from controller.cli.state import KINDS
 from controller.decide import decide
+from controller.insight.defrag import Goal, plan_moves
+from controller.insight.simulation import SimulationSettings
 from controller.views.moves import MovePlan, PlannedMove
 from hami_dra.api import kinds
 from hami_dra.api.core import Node
@@ -15,6 +18,7 @@ from hami_dra.kube.protocol import Protected
 from tests.support.harness import node, pod, template
 from tests.support.harness import play as play_scene
 
+SETTINGS = SimulationSettings()
 SPREAD = {"hami.io/node-scheduler-policy": "spread"}
 CARD = 12
 
@@ -170,6 +174,76 @@ def test_what_a_killed_run_holds_is_taken_over():
         assert await cordons(harness) == {}
 
     play(story)
+
+
+class Killed(Exception):
+    pass
+
+
+class Mortal:
+    """The cluster as a process sees it that is killed before its write of this number."""
+
+    def __init__(self, cluster, writes, evicted):
+        self._cluster, self._writes, self._evicted = cluster, writes, evicted
+
+    def __getattr__(self, name):
+        return getattr(self._cluster, name)
+
+    async def _write(self, write, *about, **options):
+        self._writes -= 1
+        if self._writes < 0:
+            raise Killed
+        return await write(*about, **options)
+
+    async def patch(self, *about, **options):
+        return await self._write(self._cluster.patch, *about, **options)
+
+    async def evict(self, name, namespace, *, uid):
+        await self._write(self._cluster.evict, name, namespace, uid=uid)
+        self._evicted.append(uid)
+
+
+async def planned(harness):
+    """Plan as the command does with `--free-nodes 2 --execute`."""
+    documents = []
+    for kind in KINDS:
+        for each in (await harness.cluster.list(kind)).items:
+            raw = await harness.cluster.get_raw(kind, each.metadata.name, each.metadata.namespace)
+            documents.append(Document("cluster", 1, {"apiVersion": kind.api_version, "kind": kind.name, **raw}))
+    nodes = sum(len(each) == 0 for each in (await pods_by_node(harness)).values())
+    return (
+        plan_moves(released_in(documents)[0], SETTINGS, Goal(nodes=2 - nodes, labelled=True)) if nodes < 2 else plan()
+    )
+
+
+async def pods_by_node(harness):
+    places = await where(harness)
+    nodes = (await harness.cluster.list(kinds.NODE)).items
+    return {each.metadata.name: [name for name, node in places.items() if node == each.metadata.name] for each in nodes}
+
+
+@pytest.mark.parametrize("writes", range(9))
+def test_killed_before_any_write_it_is_finished_by_the_next_run_and_no_pod_moves_twice(writes):
+    async def story(harness):
+        await service(harness, 4)
+        before = {each.metadata.uid for each in await harness.pods()}
+        await harness.add(kinds.NAMESPACE, {"metadata": {"name": "default", "labels": {"hami.io/movable": "true"}}})
+        evicted, rounds = [], 0
+        while True:
+            cluster = Mortal(harness.cluster, writes if not rounds else 1_000, evicted)
+            try:
+                assert await execution(harness, await planned(harness), cluster=cluster).run() == ""
+                break
+            except Killed:
+                rounds += 1
+                await harness.sleep(10)
+        assert rounds == (writes < 6)
+        assert {*evicted} <= before
+        assert len(evicted) == len({*evicted}) == 2
+        assert sorted(map(len, (await pods_by_node(harness)).values())) == [0, 0, 2, 2]
+        assert await cordons(harness) == {}
+
+    play(story, nodes=4)
 
 
 def test_interrupted_it_leaves_nothing_cordoned():
