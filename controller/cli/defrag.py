@@ -83,7 +83,6 @@ def defrag(
     from controller.cli.defrag_execution import released_in
     from controller.cli.policy_options import of_cluster, simulation_settings
     from controller.cli.progress import Progress
-    from controller.cli.service import run_service
     from controller.cli.state import read_versioned
     from controller.insight.defrag import Goal, best_of_few, plan_moves
 
@@ -112,20 +111,27 @@ def defrag(
         )
     _print(found, printing)
     is_reached = not goals or found.is_reached
-    if execute and ((found.moves and is_reached) or held):
-        if not is_reached:  # what an earlier run holds is given back
-            found = replace(found, moves=(), held_nodes=(), held_devices=())
-        if not yes and not typer.confirm("Move these pods?" if found.moves else "Give back what is cordoned?"):
-            raise typer.Exit(1)
-        outcome: list[str] = []
-        run_service(_carry_out(connection, found, patience, outcome))
-        if outcome != [""]:
-            text = "".join(outcome) or "interrupted"
-            typer.echo(f"stopped: {escaped(text)}. What was cordoned for it is so no longer; plan again", err=True)
-            raise typer.Exit(1)
-        typer.echo(f"all moves are done: {len(found.moves)}", err=True)
+    if execute:
+        # of what cannot be reached no move is made, and what an earlier run holds is given back
+        carried = found if is_reached else replace(found, moves=(), held_nodes=(), held_devices=())
+        if carried.moves or held:
+            _execute(carried, connection, patience, asks=not yes)
     if not is_reached:
         raise typer.Exit(1)
+
+
+def _execute(plan: "MovePlan", connection: Connection, patience: float, *, asks: bool) -> None:
+    from controller.cli.service import run_service
+
+    if asks and not typer.confirm("Move these pods?" if plan.moves else "Give back what is cordoned?"):
+        raise typer.Exit(1)
+    outcome: list[str] = []
+    run_service(_carry_out(connection, plan, patience, outcome))
+    if outcome != [""]:
+        text = "".join(outcome) or "interrupted"
+        typer.echo(f"stopped: {escaped(text)}. What was cordoned for it is so no longer; plan again", err=True)
+        raise typer.Exit(1)
+    typer.echo(f"all moves are done: {len(plan.moves)}", err=True)
 
 
 def _check_execution(*, is_live: bool, has_goal: bool, asks: bool) -> None:
