@@ -9,7 +9,12 @@ import pytest
 from tests.docs.commands_in_docs import ROOT
 
 _REFERENCE = re.compile(r"`((?:[a-z_0-9/]+\.py)?)((?:::[a-z_0-9]+)?)`")
-PROMISES = {"security.md": "# Security", "driver.md": "## What shows it", "discovery.md": "## What shows it"}
+PROMISES = {
+    "security.md": "# Security",
+    "design/attacks.md": "# Attacks",
+    "driver.md": "## What shows it",
+    "discovery.md": "## What shows it",
+}
 """Page → heading from which on it names tests."""
 
 
