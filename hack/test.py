@@ -28,6 +28,8 @@ PLANES = ["-n", str(min(4, (os.cpu_count() or 1) + 2)), "--dist", "loadfile", "-
 ON_CLUSTER = ["tests/e2e", "tests/hostile/cluster"]
 LOAD = "tests/hostile/cluster/test_load.py"
 """Compares waits with and without hostile objects: nothing else may run at the same time."""
+CHURN = "tests/e2e/test_node_filter_churn.py"
+"""Runs in soak: what it compares at random is compared case by case in tests/conformance."""
 NOT_UNIT = [f"--ignore={folder}" for folder in (*ON_CLUSTER, "tests/node", "tests/browser")]
 TROUBLE = ("churn", "node_filter_churn", "crash", "undo")
 BUILD = [sys.executable, "hack/controlplane/build.py"]
@@ -55,7 +57,7 @@ SUITES: dict[str, list[list[str]]] = {
         [*BUILD, "1.37.1", "kwok", "kubectl", "workloads", "etcdutl"],
         [sys.executable, "hack/helm/helm.py"],
     ],
-    "e2e 1.37.1": [[*PYTEST, *PLANES, f"--ignore={LOAD}", *ON_CLUSTER], [*PYTEST, LOAD]],
+    "e2e 1.37.1": [[*PYTEST, *PLANES, f"--ignore={LOAD}", f"--ignore={CHURN}", *ON_CLUSTER], [*PYTEST, LOAD]],
     "build 1.36.4": [[*BUILD, "1.36.4"]],
     "e2e 1.36.4": [[*PYTEST, *PLANES, "-m", "on_1_36", f"--ignore={LOAD}", *ON_CLUSTER]],
     "build node": [[*BUILD, "1.37.1", "kubelet", "containerd", "runc", "node-programs"]],

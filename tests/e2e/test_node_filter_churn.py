@@ -23,7 +23,7 @@ from tests.e2e.allocation_count import AllocationCount
 from tests.e2e.random_filter_pods import make_nodes, random_story, volumes
 from tests.e2e.test_node_filter import Provisioner
 
-PODS = int(os.environ.get("HAMI_DRA_CHURN_PODS") or 125)
+PODS = int(os.environ.get("HAMI_DRA_CHURN_PODS") or 250)
 """500 in make soak."""
 CHECKED = 6
 """Batches from one look at the waiting pods to the next."""

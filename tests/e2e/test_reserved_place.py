@@ -12,7 +12,6 @@ from tests.e2e.lab import T4
 from tests.e2e.objects import pod, request, template
 from tests.support.gang_objects import in_labelled_group
 
-pytestmark = pytest.mark.on_1_36
 WAIT = 6
 
 
@@ -65,6 +64,7 @@ def large(lab, *, is_gang):
     return [each["metadata"]["name"] for each in jobs], runs
 
 
+@pytest.mark.on_1_36
 @pytest.mark.parametrize("is_gang", [False, True], ids=["pod", "gang"])
 def test_a_large_job_beside_a_stream_of_small_ones_gets_a_place(lab, is_gang):
     names, _ = large(lab, is_gang=is_gang)
