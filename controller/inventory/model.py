@@ -200,7 +200,7 @@ def _is_version(text: str) -> bool:
 
 
 class Pool(Struct, frozen=True):
-    """A pool as one node sees it, by the rules of the structured allocator (docs/architecture.md)."""
+    """A pool as one node sees it, by the rules of the structured allocator (docs/design/architecture.md)."""
 
     driver: str
     name: str

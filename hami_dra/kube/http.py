@@ -5,7 +5,7 @@ HttpCluster belongs to one event loop. `transport` has the deadlines, `decoding`
 the errors, `credentials` our identity.
 
 Why not the official client's transport: its typed models cost 15 times more, and its watch cannot
-carry ResourceClaims (docs/libraries.md).
+carry ResourceClaims (docs/design/libraries.md).
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 distinguish them.
 
 Called by `publishing` (the taint of a recorded fault) and by the node driver (the effect of a
-kind). Pure. Codes come from `hami_dra.discovery` and are listed in docs/discovery.md; the code is
+kind). Pure. Codes come from `hami_dra.discovery` and are listed in docs/design/discovery.md; the code is
 the value of the taint.
 """
 

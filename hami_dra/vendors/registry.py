@@ -2,7 +2,7 @@
 
 A driver that is not here has no vendor rules. A vendor of this project is one folder next to this
 module and one line in `_OWN`. A vendor of another project is an installed distribution with an
-entry point of the group `hami_dra.vendors` that names its `VendorPlugin` (docs/adding-a-vendor.md).
+entry point of the group `hami_dra.vendors` that names its `VendorPlugin` (docs/design/adding-a-vendor.md).
 """
 
 from collections.abc import Iterable, Mapping

@@ -13,7 +13,7 @@ PROMISES = {
     "security.md": "# Security",
     "design/attacks.md": "# Attacks",
     "driver.md": "## What shows it",
-    "discovery.md": "## What shows it",
+    "design/discovery.md": "## What shows it",
 }
 """Page → heading from which on it names tests."""
 

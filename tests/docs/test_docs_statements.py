@@ -283,7 +283,7 @@ def test_the_layers_are_those_that_are_checked():
         if each["type"] == "layers"
     )
     checked = [{package.strip(" ()") for package in layer.split("|")} for layer in contract["layers"]]
-    picture = next(text for language, text in blocks(ROOT / "docs/architecture.md") if not language)
+    picture = next(text for language, text in blocks(ROOT / "docs/design/architecture.md") if not language)
     drawn = [re.split(r"\s{2,}", line)[0] for line in picture.splitlines() if not line.startswith(" ")]
     assert [{package.strip() for package in line.split("|")} for line in drawn] == checked
 

@@ -1,4 +1,4 @@
-"""What every vendor promises, as one suite: see docs/adding-a-vendor.md.
+"""What every vendor promises, as one suite: see docs/design/adding-a-vendor.md.
 
 A test module subclasses `VendorContract` and gives it the fixture `plugin`. Used for the vendors of the registry and for the
 sixth one by `tests/unit/vendors/test_vendor_contract.py`.
