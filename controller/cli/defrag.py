@@ -134,7 +134,8 @@ def _execute(plan: "MovePlan", connection: Connection, patience: float, *, asks:
     run_service(_carry_out(connection, plan, patience, problems))
     if problems:
         raise typer.Exit(1)
-    typer.echo(f"all moves are done: {len(plan.moves)}", err=True)
+    if plan.moves:
+        typer.echo(f"all moves are done: {len(plan.moves)}", err=True)
 
 
 def _check_execution(*, is_live: bool, has_goal: bool, asks: bool) -> None:

@@ -77,6 +77,7 @@ class Execution:
             for number, move in enumerate(moves, start=1):
                 await self._move(move, f"{number}/{len(moves)}")
                 done = number
+            await self._check_held()
         except (Surprise, ClusterError) as surprise:
             lost = await self._lost()
             because = f" ({lost})" if lost and lost != str(surprise) else ""
@@ -90,8 +91,7 @@ class Execution:
     async def _move(self, move: PlannedMove, number: str) -> None:
         namespace, _, name = move.pod.partition("/")
         self._until = asyncio.get_running_loop().time() + self._patience
-        if lost := await self._lost():
-            raise Surprise(lost)
+        await self._check_held()
         pod, old = await self._evicted(namespace, name, move.from_node)
         owner = _controller(pod)
         self._say(f"{number} pod {pod.key} is evicted from {pod.spec.node_name}")
@@ -206,6 +206,10 @@ class Execution:
                 self._holds[name] = after
             self._say(f"{what} {name}: {'cordoned until all moves are done' if after else 'cordoned no longer'}")
             return
+
+    async def _check_held(self) -> None:
+        if lost := await self._lost():
+            raise Surprise(lost)
 
     async def _lost(self) -> str:
         """Return what of that which was cordoned is not so any more, and why; or an empty text."""

@@ -500,3 +500,17 @@ def test_nodes_that_cannot_be_read_are_left_to_those_who_read_all_of_them(spec):
         {"kind": "Node", "metadata": []},
     ):
         assert [each.raw for each in released_in([Document("cluster", 1, odd)])[0]] == [odd]
+
+
+def test_what_is_lost_during_the_last_move_is_said():
+    async def story(harness):
+        emptied, other, spare = await emptied_and_other(harness)
+        await harness.cluster.patch(kinds.POD, "service-0", {"metadata": {"finalizers": ["a/b"]}}, namespace="default")
+        found = plan(move("service-0", other, emptied), nodes=(emptied, spare))
+        task = asyncio.create_task(execution(harness, found).run())
+        await harness.sleep(5)
+        await harness.patch_node(emptied, {"spec": {"unschedulable": None}})
+        await harness.cluster.patch(kinds.POD, "service-0", {"metadata": {"finalizers": None}}, namespace="default")
+        assert await task == f"somebody has uncordoned {emptied}; 1 of 1 moves are done"
+
+    play(story)
