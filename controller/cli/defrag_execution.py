@@ -41,7 +41,7 @@ _RUN: Final = "run:"
 _QUIET: Final = 10.0
 """Seconds of waiting without a word about it."""
 _RELEASE: Final = 30.0
-"""Seconds for which giving back is tried again."""
+"""Seconds for which giving back is tried again while it fails for all nodes."""
 _NAMED: Final = 20
 """Nodes or devices that one line names."""
 
@@ -228,28 +228,38 @@ class Execution:
 
     async def _release(self) -> None:
         """Give back what this run has cordoned, node by node, whatever fails; `left` names the rest."""
-        until = asyncio.get_running_loop().time() + _RELEASE
+        clock = asyncio.get_running_loop().time
+        until = clock() + _RELEASE
         left = {*self._asked}
-        problem = "interrupted again"
+        problem = ""
         try:
-            while left:
+            while left and clock() < until:
                 for name in sorted(left):
                     try:
-                        node = await self._cluster.get(kinds.NODE, name)
-                        if self._run in _entries(node, names.DEFRAG):
-                            await self._change(node, frozenset())
+                        async with asyncio.timeout(_RELEASE):
+                            await self._give_back(name)
+                    except (ClusterError, TimeoutError) as error:
+                        if not problem:
+                            self._say(f"node {name}: still cordoned, trying again: {str(error) or 'no answer'}")
+                        problem = str(error) or "no answer"
+                    else:
                         left.discard(name)
-                    except NotFound:
-                        left.discard(name)
-                    except ClusterError as error:
-                        problem = str(error)
+                        until = clock() + _RELEASE
+                    if clock() >= until:
+                        break
                 if left:
-                    if asyncio.get_running_loop().time() >= until:
-                        return
                     await asyncio.sleep(_POLL)
         finally:
             if left:
-                self.left = f"still cordoned: {listed(sorted(left), _NAMED)} ({problem})"
+                self.left = f"still cordoned: {listed(sorted(left), _NAMED)} ({problem or 'interrupted again'})"
+
+    async def _give_back(self, name: str) -> None:
+        try:
+            node = await self._cluster.get(kinds.NODE, name)
+        except NotFound:
+            return
+        if self._run in _entries(node, names.DEFRAG):
+            await self._change(node, frozenset())
 
     async def _until_cordoned(self) -> None:
         """Wait until the drivers have published that devices are cordoned."""

@@ -436,6 +436,27 @@ def test_a_pod_without_a_controller_is_not_evicted():
     play(story)
 
 
+def test_giving_back_ends_although_the_server_does_not_answer():
+    async def story(harness):
+        hangs = []
+
+        class Hung(Failing):
+            async def get(self, *about):
+                if hangs:
+                    await asyncio.sleep(1_000)
+                return await self._cluster.get(*about)
+
+        run = execution(harness, plan(nodes=("n0", "n1", "n2")), cluster=Hung(harness.cluster, lambda *_: None))
+        await run._hold({each: frozenset({"node"}) for each in ("n0", "n1", "n2")})
+        hangs.append(True)
+        began = asyncio.get_running_loop().time()
+        await run._release()
+        assert asyncio.get_running_loop().time() - began < 60
+        assert run.left == "still cordoned: n0, n1, n2 (no answer)"
+
+    play(story)
+
+
 @pytest.mark.parametrize("is_evicted", [False, True])
 def test_it_goes_on_when_the_server_answers_again(is_evicted):
     async def story(harness):
