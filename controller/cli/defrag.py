@@ -13,7 +13,7 @@ from controller.cli.output_options import Printing
 from controller.cli.tables import note
 from controller.settings.placing import PresentPolicies, SimulatedScheduler
 from hami_dra.api.flags import Form, Option, duration
-from hami_dra.api.printable import escaped
+from hami_dra.api.printable import escaped, listed
 
 if TYPE_CHECKING:
     from controller.views.moves import MovePlan
@@ -107,7 +107,7 @@ def defrag(
             found = best_of_few(state.documents, settings, moves or FEW, of_devices, progress)
     if held:
         note(
-            f"{', '.join(held)}: cordoned by a run of defrag --execute that goes on, or was killed; the next one takes over"
+            f"{listed(held, FEW)}: cordoned by a run of defrag --execute that goes on, or was killed; the next one takes over"
         )
     _print(found, printing)
     is_reached = not goals or found.is_reached
@@ -117,21 +117,25 @@ def defrag(
         if carried.moves or held:
             _execute(carried, connection, patience, asks=not yes)
     if not is_reached:
+        if execute:
+            note("the goal is not reached, so no pod was moved")
         raise typer.Exit(1)
 
 
 def _execute(plan: "MovePlan", connection: Connection, patience: float, *, asks: bool) -> None:
+    from controller.cli.defrag_execution import unholdable
     from controller.cli.service import run_service
 
+    if device := unholdable(plan):
+        raise CommandError(f"--execute: the driver of {device} cordons no devices; carry the plan out by hand")
     if asks and not typer.confirm("Move these pods?" if plan.moves else "Give back what is cordoned?"):
         raise typer.Exit(1)
-    outcome: list[str] = []
-    run_service(_carry_out(connection, plan, patience, outcome))
-    if outcome != [""]:
-        text = "".join(outcome) or "interrupted"
-        typer.echo(f"stopped: {escaped(text)}. What was cordoned for it is so no longer; plan again", err=True)
+    problems = ["interrupted"]
+    run_service(_carry_out(connection, plan, patience, problems))
+    if problems:
         raise typer.Exit(1)
-    typer.echo(f"all moves are done: {len(plan.moves)}", err=True)
+    if plan.moves:
+        typer.echo(f"all moves are done: {len(plan.moves)}", err=True)
 
 
 def _check_execution(*, is_live: bool, has_goal: bool, asks: bool) -> None:
@@ -143,15 +147,27 @@ def _check_execution(*, is_live: bool, has_goal: bool, asks: bool) -> None:
         raise CommandError("--execute asks first, and stdin or stdout is no terminal: nothing was moved. Give --yes")
 
 
-async def _carry_out(connection: Connection, plan: "MovePlan", patience: float, outcome: list[str]) -> None:
-    """Add why it stopped to the outcome, an empty text if it did not, and nothing if it was interrupted."""
-    from controller.cli.defrag_execution import Execution, unholdable
+async def _carry_out(connection: Connection, plan: "MovePlan", patience: float, problems: list[str]) -> None:
+    """Let the problems be those that are left at the end, and print them."""
+    from controller.cli.defrag_execution import Execution
 
-    if device := unholdable(plan):
-        raise CommandError(f"--execute: the driver of {device} cordons no devices; carry the plan out by hand")
+    def say(line: str) -> None:
+        typer.echo(escaped(line), err=True)
+
     async with connection.open() as cluster:
-        execution = Execution(cluster, plan, lambda line: typer.echo(escaped(line), err=True), patience=patience)
-        outcome.append(await execution.run())
+        execution = Execution(cluster, plan, say, patience=patience)
+        problem = "interrupted"
+        try:
+            problem = await execution.run()
+            problems[:] = [each for each in (problem, execution.left) if each]
+        finally:
+            if problems:
+                rest = (
+                    f"{execution.left}; the next run takes it over"
+                    if execution.left
+                    else "This run holds nothing any more"
+                )
+                say(f"stopped: {problem or 'all moves are done'}. {rest}; plan again")
 
 
 def _print(found: "MovePlan", printing: Printing) -> None:

@@ -15,10 +15,12 @@ from controller.decide import SchedulingRequest
 from controller.insight.simulation import SimulatedCluster, SimulationSettings
 from controller.inventory import DeviceId, used_of
 from controller.preemption import Preemption, why_it_stays
+from controller.rules import UNSCHEDULABLE_TAINT
 from hami_dra.api import names
-from hami_dra.api.core import Pod, PodStatus
+from hami_dra.api.core import Pod, PodStatus, Taint
 from hami_dra.api.podclaims import ClaimRef, claim_keys
 from hami_dra.api.resource import ResourceClaim, ResourceClaimStatus
+from hami_dra.api.selectors import tolerates
 
 
 class Movable(Struct, frozen=True, eq=False):
@@ -52,6 +54,8 @@ def movables_of(
     preemption: Preemption,
     *,
     labelled: bool = False,
+    holds_nodes: bool = True,
+    holds_devices: bool = True,
 ) -> Movables:
     """Return the running pods with devices. `local_volumes`: by key of a pod with one, why it stays."""
     found, unallocated = Movables(), _Unallocated(view)
@@ -63,6 +67,10 @@ def movables_of(
             continue
         waiting = as_waiting(pod)
         why = _why_it_stays(pod, view, claims, preemption) or local_volumes.get(pod.key, "")
+        if not why and (
+            (holds_nodes and _ignores_cordon(pod)) or (holds_devices and _ignores_device_cordon(pod, view))
+        ):
+            why = "it tolerates what is cordoned, and may come back to it"
         if labelled and not why and not _is_labelled(pod, view):
             why = f'neither it nor its namespace has the label {names.MOVABLE}: "true"'
         request = "" if why else assess(waiting, unallocated, settings.assessment)
@@ -112,6 +120,18 @@ def _is_labelled(pod: Pod, view: SimulatedCluster) -> bool:
     namespace = view.inventory.namespaces.get(pod.metadata.namespace)
     items = (pod, namespace) if namespace is not None else (pod,)
     return any(item.metadata.labels.get(names.MOVABLE) == "true" for item in items)
+
+
+def _ignores_cordon(pod: Pod) -> bool:
+    return any(tolerates(each, UNSCHEDULABLE_TAINT) for each in pod.spec.tolerations)
+
+
+def _ignores_device_cordon(pod: Pod, view: SimulatedCluster) -> bool:
+    claims = [claim for key in claim_keys(pod) if (claim := view.claims.get(key)) is not None]
+    requests = [each for claim in claims for each in claim.spec.devices.requests]
+    choices = [each for request in requests for each in (request.exactly, *request.first_available) if each is not None]
+    cordon = Taint(key=names.CORDON_TAINT, effect="NoSchedule")
+    return any(tolerates(each, cordon) for choice in choices for each in choice.tolerations)
 
 
 def _is_allocated(claim: ResourceClaim | None) -> bool:

@@ -161,7 +161,13 @@ class _Planner:
             if (local := local_volumes(item.raw))
         }
         self.movables: Movables = movables_of(
-            self.state.view, settings, volumes, self.preemption, labelled=goal.labelled
+            self.state.view,
+            settings,
+            volumes,
+            self.preemption,
+            labelled=goal.labelled,
+            holds_nodes=not goal.devices,
+            holds_devices=not goal.nodes,
         )
         self.mover = Mover(
             self.state.view.inventory,

@@ -14,7 +14,7 @@ from controller.views.moves import MovePlan, PlannedMove
 from hami_dra.api import kinds
 from hami_dra.api.core import Node
 from hami_dra.kube.documents import Document
-from hami_dra.kube.protocol import Protected
+from hami_dra.kube.protocol import Conflict, Forbidden, Protected, Unavailable
 from tests.support.harness import node, pod, template
 from tests.support.harness import play as play_scene
 
@@ -151,9 +151,14 @@ def test_a_budget_is_waited_for(refusals, problem):
         emptied, other = (await service(harness, 2)).values()
         spare = ({"n0", "n1", "n2"} - {emptied, other}).pop()
         found = plan(move("service-0", other, emptied), nodes=(emptied, spare))
-        said = await execution(harness, found, patience=20, cluster=Guarded(harness.cluster, refusals)).run()
+        lines = []
+        said = await execution(
+            harness, found, patience=20, said=lines, cluster=Guarded(harness.cluster, refusals)
+        ).run()
         assert problem in said
         assert bool(said) is bool(problem)
+        waits = [line for line in lines if line.startswith("waiting: pod default/service-0 cannot be evicted: ")]
+        assert len(waits) == bool(problem)
         assert await cordons(harness) == {}
 
     play(story)
@@ -276,5 +281,257 @@ def test_devices_are_cordoned_next_to_those_of_an_operator():
         raw["metadata"]["annotations"] = held
         (document,), nodes = released_in([Document("cluster", 1, raw)])
         assert (nodes, document.raw["metadata"]["annotations"]) == (["n7"], {"hami.io/device-cordon": "0"})
+
+    play(story)
+
+
+class Failing:
+    """The cluster where an operation fails as long as `problem` returns an error. Called with its name and arguments."""
+
+    def __init__(self, cluster, problem):
+        self._cluster, self._problem = cluster, problem
+
+    def __getattr__(self, name):
+        found = getattr(self._cluster, name)
+
+        async def operation(*about, **options):
+            if error := self._problem(name, *about):
+                raise error
+            return await found(*about, **options)
+
+        return operation
+
+
+async def emptied_and_other(harness):
+    """A pod each on two of three nodes. Returns the node of the first one, that of the other one, and the third node."""
+    emptied, other = (await service(harness, 2)).values()
+    (spare,) = {"n0", "n1", "n2"} - {emptied, other}
+    return emptied, other, spare
+
+
+async def read(harness, name):
+    return await harness.cluster.get(kinds.NODE, name)
+
+
+def test_what_cannot_be_given_back_is_named_and_all_else_is_given_back():
+    async def story(harness):
+        emptied, other, spare = await emptied_and_other(harness)
+        writes = []
+
+        def problem(name, *about):
+            if name == "patch":
+                writes.append(about[1])
+                if writes.count(about[1]) > 1 and about[1] == min(emptied, spare):
+                    return Forbidden("patch Node: not any more")
+            return None
+
+        found = plan(move("service-0", other, emptied), nodes=(emptied, spare))
+        run = execution(harness, found, cluster=Failing(harness.cluster, problem))
+        assert await run.run() == ""
+        assert run.left == f"still cordoned: {min(emptied, spare)} (patch Node: not any more)"
+        assert [*await cordons(harness)] == [min(emptied, spare)]
+
+    play(story)
+
+
+def test_interrupted_a_second_time_it_names_what_is_still_cordoned():
+    async def story(harness):
+        emptied, other, spare = await emptied_and_other(harness)
+        nodes = []
+
+        def problem(name, *about):
+            if name == "patch":
+                nodes.append(about[1])
+            return Unavailable("no answer") if name == "patch" and nodes.count(about[1]) > 1 else None
+
+        run = execution(
+            harness,
+            plan(move("service-0", other, emptied), nodes=(emptied, other, spare)),
+            cluster=Failing(harness.cluster, problem),
+        )
+        task = asyncio.create_task(run.run())
+        for _ in range(2):
+            await harness.sleep(5)
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert run.left == "still cordoned: n0, n1, n2 (no answer)"
+
+    play(story)
+
+
+@pytest.mark.parametrize("held", ["node", "node,run:0123", "node,7,\x1b[31m"])
+def test_a_node_that_an_operator_uncordoned_after_a_killed_run_is_cordoned_again(held):
+    async def story(harness):
+        emptied, other, spare = await emptied_and_other(harness)
+        await harness.patch_node(emptied, {"metadata": {"annotations": {"hami.io/defrag": held}}})
+        await harness.patch_node(other, {"spec": {"unschedulable": True}})
+        await harness.patch_node(spare, {"spec": {"unschedulable": True}})
+        task = asyncio.create_task(execution(harness, plan(move("service-0", other, emptied), nodes=(emptied,))).run())
+        await harness.sleep(5)
+        assert (await read(harness, emptied)).spec.unschedulable
+        await harness.patch_node(other, {"spec": {"unschedulable": None}})
+        assert await task == ""
+        assert not (await read(harness, emptied)).spec.unschedulable
+
+    play(story)
+
+
+def test_a_run_stops_when_another_one_takes_over_and_leaves_what_that_holds():
+    async def story(harness):
+        emptied, other, spare = await emptied_and_other(harness)
+        await harness.patch_node(other, {"spec": {"unschedulable": True}})
+        moves = (move("service-0", other, emptied), move("service-1", spare, other))
+        first = asyncio.create_task(execution(harness, plan(*moves, nodes=(emptied, spare))).run())
+        await harness.sleep(5)
+        second = asyncio.create_task(execution(harness, plan(moves[1], nodes=(emptied, spare))).run())
+        await harness.sleep(3)
+        await harness.patch_node(other, {"spec": {"unschedulable": None}})
+        assert "another run of defrag --execute has taken over what is cordoned of " in await first
+        assert await cordons(harness) == {emptied: ["node"], spare: ["node"]}
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        assert await cordons(harness) == {}
+
+    play(story)
+
+
+def test_it_stops_when_an_operator_uncordons_what_it_holds():
+    async def story(harness):
+        emptied, other, spare = await emptied_and_other(harness)
+        await harness.patch_node(other, {"spec": {"unschedulable": True}})
+        moves = (move("service-0", other, emptied), move("service-1", spare, other))
+        task = asyncio.create_task(execution(harness, plan(*moves, nodes=(emptied, spare))).run())
+        await harness.sleep(5)
+        await harness.patch_node(emptied, {"spec": {"unschedulable": None}})
+        await harness.patch_node(other, {"spec": {"unschedulable": None}})
+        assert f"somebody has uncordoned {emptied}" in await task
+        assert await cordons(harness) == {}
+
+    play(story)
+
+
+def test_a_move_is_done_when_the_old_pod_is_gone_too():
+    async def story(harness):
+        emptied, other, spare = await emptied_and_other(harness)
+        await harness.cluster.patch(kinds.POD, "service-0", {"metadata": {"finalizers": ["a/b"]}}, namespace="default")
+        found = plan(move("service-0", other, emptied), nodes=(emptied, spare))
+        problem = await execution(harness, found, patience=10).run()
+        assert problem == "pod default/service-0 is evicted, and still terminates for 10 s; 0 of 1 moves are done"
+
+    play(story)
+
+
+def test_a_pod_without_a_controller_is_not_evicted():
+    async def story(harness):
+        emptied, other, spare = await emptied_and_other(harness)
+        await harness.cluster.patch(
+            kinds.POD, "service-0", {"metadata": {"ownerReferences": None}}, namespace="default"
+        )
+        found = plan(move("service-0", other, emptied), nodes=(emptied, spare))
+        assert "has no controller any more" in await execution(harness, found).run()
+        assert (await where(harness))["service-0"] == emptied
+
+    play(story)
+
+
+def test_giving_back_ends_although_the_server_does_not_answer():
+    async def story(harness):
+        hangs = []
+
+        class Hung(Failing):
+            async def get(self, *about):
+                if hangs:
+                    await asyncio.sleep(1_000)
+                return await self._cluster.get(*about)
+
+        run = execution(harness, plan(nodes=("n0", "n1", "n2")), cluster=Hung(harness.cluster, lambda *_: None))
+        await run._hold({each: frozenset({"node"}) for each in ("n0", "n1", "n2")})
+        hangs.append(True)
+        began = asyncio.get_running_loop().time()
+        await run._release()
+        assert asyncio.get_running_loop().time() - began < 60
+        assert run.left == "still cordoned: n0, n1, n2 (no answer)"
+
+    play(story)
+
+
+@pytest.mark.parametrize("is_evicted", [False, True])
+def test_it_goes_on_when_the_server_answers_again(is_evicted):
+    async def story(harness):
+        emptied, other, spare = await emptied_and_other(harness)
+        failures, conflicts = {"evict": 1, "list": 3}, [1]
+
+        def problem(name, *about):
+            if name == "patch" and conflicts:
+                return Conflict(f"{conflicts.pop()}")
+            if (name == "evict" or (name == "list" and about[0] is kinds.POD)) and failures[name]:
+                failures[name] -= 1
+                return Unavailable("the connection was closed")
+            return None
+
+        class Late(Failing):
+            async def evict(self, *about, **options):
+                if is_evicted:
+                    await self._cluster.evict(*about, **options)
+                await self.__getattr__("evict")(*about, **options)
+
+        found = plan(move("service-0", other, emptied), nodes=(emptied, spare))
+        assert await execution(harness, found, cluster=Late(harness.cluster, problem)).run() == ""
+        assert failures == {"evict": 0, "list": 0}
+        assert set((await where(harness)).values()) == {other}
+
+    play(story)
+
+
+@pytest.mark.parametrize("right", ["patch", "evict"])
+def test_a_missing_right_is_the_reason_and_nothing_stays_cordoned(right):
+    async def story(harness):
+        emptied, other, spare = await emptied_and_other(harness)
+
+        def problem(name, *_):
+            return Forbidden("not allowed") if name == right else None
+
+        found = plan(move("service-0", other, emptied), nodes=(emptied, spare))
+        run = execution(harness, found, cluster=Failing(harness.cluster, problem))
+        assert await run.run() == "not allowed; 0 of 1 moves are done"
+        assert (run.left, await cordons(harness)) == ("", {})
+
+    play(story)
+
+
+def test_a_node_that_is_gone_stops_it():
+    async def story(harness):
+        assert await execution(harness, plan(nodes=("n1", "n9"))).run() == "node n9 is gone; 0 of 0 moves are done"
+        assert await cordons(harness) == {}
+
+    play(story)
+
+
+@pytest.mark.parametrize("spec", [None, [], {"unschedulable": "x"}])
+def test_nodes_that_cannot_be_read_are_left_to_those_who_read_all_of_them(spec):
+    annotations = {"hami.io/defrag": "node,run:0123", "x": 1}
+    raw = {"kind": "Node", "metadata": {"name": "n1", "annotations": annotations}, "spec": spec}
+    (document,), nodes = released_in([Document("cluster", 1, raw)])
+    assert (nodes, document.raw["metadata"]["annotations"]) == (["n1"], {"x": 1})
+    for odd in (
+        {"kind": "Node"},
+        {"kind": "Node", "metadata": {"annotations": None}},
+        {"kind": "Node", "metadata": []},
+    ):
+        assert [each.raw for each in released_in([Document("cluster", 1, odd)])[0]] == [odd]
+
+
+def test_what_is_lost_during_the_last_move_is_said():
+    async def story(harness):
+        emptied, other, spare = await emptied_and_other(harness)
+        await harness.cluster.patch(kinds.POD, "service-0", {"metadata": {"finalizers": ["a/b"]}}, namespace="default")
+        found = plan(move("service-0", other, emptied), nodes=(emptied, spare))
+        task = asyncio.create_task(execution(harness, found).run())
+        await harness.sleep(5)
+        await harness.patch_node(emptied, {"spec": {"unschedulable": None}})
+        await harness.cluster.patch(kinds.POD, "service-0", {"metadata": {"finalizers": None}}, namespace="default")
+        assert await task == f"somebody has uncordoned {emptied}; 1 of 1 moves are done"
 
     play(story)

@@ -121,6 +121,22 @@ def test_who_stays_and_why(name):
     assert plan.conclusion == "No moves bring 1 more free node: moves cannot free 2 other nodes."
 
 
+def test_a_pod_that_tolerates_a_cordon_stays_and_another_one_moves():
+    """With spread it would come back to the node that it has left."""
+    found = Scattered(n1=[16, 16], n2=[16, 16])
+    found.run("a", "n1", [0], 4, tolerations=[{"operator": "Exists"}])
+    found.run("b", "n2", [0], 4)
+    plan = planned(found, SPREAD, nodes=1)
+    assert ({*moved(plan)}, plan.frees, plan.gained) == ({"b"}, ("n2",), 1)
+    assert plan.stays == {"default/a": "it tolerates what is cordoned, and may come back to it"}
+    assert not planned(found, SPREAD, devices=1).stays
+    for raw in found.raws:
+        if raw["kind"] == "ResourceClaim" and raw["metadata"]["name"] == "b-gpus":
+            (asked,) = raw["spec"]["devices"]["requests"]
+            asked["exactly"]["tolerations"] = [{"key": "hami.io/cordoned", "operator": "Exists"}]
+    assert {*planned(found, SPREAD, devices=1).stays} == {"default/b"}
+
+
 def test_a_volume_in_memory_keeps_no_pod():
     found = Scattered(n1=[16], n2=[16])
     found.run("a", "n1", [0], 4, volumes=[{"name": "shm", "emptyDir": {"medium": "Memory"}}])
