@@ -124,6 +124,8 @@ class Search:
         """The nodes of the place that is tried; None: all."""
         self._has_found = False
         """Whether there is a plan by now: budgets may protect those without whom the unit fits."""
+        self._may: dict[str, bool] = {}
+        """UID → `_may_go`: a gang asks about the pods of a node once for each number of nodes."""
         self._until = math.inf
         """When the first of the pods that must run longer may go."""
         self._victims = Victims(
@@ -174,6 +176,7 @@ class Search:
             plan = self._with_victims()
             if isinstance(plan, NoPlan) and self._guarantees.lacks:
                 self._below = math.inf
+                self._may.clear()
                 self._victims.steps, self._victims.is_cut = steps, False
                 plan = self._with_victims()
             return plan
@@ -361,6 +364,12 @@ class Search:
         return self._tenants.priority(pod) < self._priority
 
     def _may_go(self, pod: Pod) -> bool:
+        known = self._may.get(pod.metadata.uid)
+        if known is None:
+            known = self._may[pod.metadata.uid] = self._is_free_to_go(pod)
+        return known
+
+    def _is_free_to_go(self, pod: Pod) -> bool:
         if pod.metadata.uid in self._condemned or self._tenants.is_arriving(pod):
             return False
         least = 0.0

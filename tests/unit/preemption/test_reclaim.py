@@ -5,7 +5,7 @@ import pytest
 
 from controller.insight.explain import explain, with_plan
 from controller.inventory import is_guarantee
-from controller.preemption import NoPlan
+from controller.preemption import NoPlan, preempt
 from hami_dra.api.oversized import reduce_quota
 from tests.support.gang_requests import OPTIONS, member
 from tests.support.preemption.small_cluster import World
@@ -364,3 +364,32 @@ def test_a_quota_that_is_too_large_to_be_read_in_full_stays_a_guarantee():
     quota = guarantee_object({"nvidia.com/gpu": 2})
     reduce_quota(quota, "too large")
     assert is_guarantee(quota)
+
+
+def test_many_namespaces_that_are_owed_something_cost_a_plan_nothing(monkeypatch):
+    """What each can spare is read for the pods that may go, each of which is judged once, in however many places."""
+    world = full(nodes=8, cards=4)
+    world.guarantee("poor", gpu=32)
+    world.guarantee("rich", gpu=32)
+    for number in range(200):
+        world.guarantee(f"other-{number}", gpu=1)
+    read, asked = [], []
+
+    class Spare(dict):
+        def items(self):
+            read.append("all")
+            return super().items()
+
+    def must_run_until(pod, *about):
+        asked.append(pod.key)
+        return 0.0
+
+    monkeypatch.setattr(preempt, "must_run_until", must_run_until)
+    members = [asks(f"m{number}") for number in range(8)]
+    for spared, many in ((1, 8), (32, 0)):
+        search = preempt.Search(world.preemption(), world.unit(*members))
+        spare = search._guarantees._spare
+        search._guarantees.__dict__["_spare"] = Spare(spare | {"rich": {"nvidia.com/gpu": spared}})
+        assert isinstance(search.plan(), NoPlan) is bool(many)
+    assert not read
+    assert len(asked) <= 2 * 32
