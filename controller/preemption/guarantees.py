@@ -117,8 +117,13 @@ class Guarantees:
     def covers(self, placed: Placed) -> bool:
         """Return whether what the unit takes there is owed to it, and something is."""
         asked = self._asked(placed)
-        return bool(asked) and all(
-            self._taken.get(resource, 0) + amount <= self._owed[resource] for resource, amount in asked.items()
+        return bool(asked) and self.allows(asked)
+
+    def allows(self, asked: Charge) -> bool:
+        """Return whether the own namespace has no more than it is owed with that."""
+        return all(
+            self._taken.get(resource, 0) + amount <= self._owed.get(resource, math.inf)
+            for resource, amount in asked.items()
         )
 
     def lines(self, placed: Placed, victims: Iterable[Pod]) -> tuple[QuotaLine, ...]:

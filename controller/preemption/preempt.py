@@ -22,11 +22,11 @@ from controller.cluster.nodes.node_labels import NO_DOMAIN
 from controller.decide.allowed_nodes import AllowedNodes
 from controller.decide.node_filter import NodeFilter
 from controller.decide.scheduling_request import Options, SchedulingRequest
-from controller.gangs import Unit, UnitDecision, decide_unit, members_of
+from controller.gangs import Unit, UnitDecision, decide_unit, members_of, shared_claims
 from controller.inventory import Trial
 from controller.inventory.inventory import Inventory
 from controller.inventory.quotas import Charge
-from controller.preemption.bounds import NOT_ENOUGH, UNKNOWN, Room, room_for
+from controller.preemption.bounds import NOT_ENOUGH, UNKNOWN, Room, least_charge, room_for
 from controller.preemption.budgets import Budgets
 from controller.preemption.guarantees import Guarantees
 from controller.preemption.plan import NoPlan, PreemptionPlan, PreemptionRules
@@ -174,7 +174,7 @@ class Search:
                 return NoPlan("its preemptionPolicy is Never")
             steps = self._victims.steps
             plan = self._with_victims()
-            if isinstance(plan, NoPlan) and self._guarantees.lacks:
+            if isinstance(plan, NoPlan) and self._guarantees.lacks and self._may_be_owed:
                 self._below = math.inf
                 self._may.clear()
                 self._victims.steps, self._victims.is_cut = steps, False
@@ -289,6 +289,17 @@ class Search:
             np.add.reduce([room.free for room in rooms]),
         )
 
+    @property
+    def _may_be_owed(self) -> bool:
+        """Return whether what the unit takes at least is owed to it, which is not known of claims that members share."""
+        if shared_claims(self._unit.members):
+            return True
+        samples = {member.kind: member.request for member in members_of(self._inventory, self._unit.members)}
+        charges = [least_charge(self._inventory, request, self._options) for request in samples.values()]
+        shared = set(charges[0]).intersection(*charges)
+        number = max(self._unit.least, 1)
+        return self._guarantees.allows({each: number * min(charge[each] for charge in charges) for each in shared})
+
     def _lacking(self, domain: Bools) -> int:
         """Return how many devices of a domain must become free at least: known for members that all
         ask for the same number of whole devices, each in a claim of its own.
@@ -391,7 +402,12 @@ class Search:
         answer = decide_unit(self._inventory, unit, self._options)
         if not isinstance(answer, UnitDecision) or len(answer.placed) < max(unit.least, 1):
             return None
-        return answer if not self._reclaims or self._guarantees.covers(answer.placed) else None
+        if not self._reclaims:
+            return answer
+        for number in range(len(answer.placed), max(unit.least, 1) - 1, -1):
+            if self._guarantees.covers(placed := answer.placed[:number]):
+                return replace(answer, placed=placed)
+        return None
 
     def _harm(self, found: Found) -> tuple[float, ...]:
         """Return what tells plans of one rank apart, less is better: links that are not whole."""

@@ -393,3 +393,22 @@ def test_many_namespaces_that_are_owed_something_cost_a_plan_nothing(monkeypatch
         assert isinstance(search.plan(), NoPlan) is bool(many)
     assert not read
     assert len(asked) <= 2 * 32
+
+
+def test_elastic_members_that_are_not_owed_to_a_gang_are_left_out():
+    world = full(nodes=1, cards=4)
+    world.guarantee("poor", gpu=3)
+    members = [asks(f"m{number}") for number in range(4)]
+    plan = world.plan(*members, least=2)
+    assert (len(victims(plan)), len(plan.placed)) == (2, 2)
+    assert victims(world.plan(*members, least=4)) == []
+
+
+@pytest.mark.parametrize("number", [1, 4])
+def test_nothing_is_tried_for_a_unit_that_is_larger_than_what_it_is_owed(monkeypatch, number):
+    world = full(nodes=4, cards=2)
+    world.guarantee("poor", gpu=2 * number - 1)
+    tried = []
+    monkeypatch.setattr(preempt.Victims, "without", lambda *about: tried.append(about))
+    assert isinstance(world.plan(*[asks(f"m{each}", 2) for each in range(number)]), NoPlan)
+    assert not tried
