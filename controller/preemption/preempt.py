@@ -79,7 +79,9 @@ class Preemption:
     condemned: Collection[Pod] = ()
     """Victims of other plans that do not terminate yet."""
     taken: Mapping[str, Charge] | None = None
-    """Namespace → what it uses, with the places that are held for its units; None: as the inventory says."""
+    """Namespace → what it uses, with the places that are held for its units, at least that of the unit's; None: as
+    the inventory says.
+    """
     promised: Collection[str] = ()
     """UIDs of claims for which places are held or reserved: other namespaces have them only later."""
 
