@@ -395,7 +395,9 @@ class Search:
         now = self._rules.now
         if now < (until := must_run_until(pod, now, least)):
             self._until = min(self._until, until)
-        return not why_it_stays(pod, self._budgets, now, least)
+        if why_it_stays(pod, self._budgets, now, least):
+            return False
+        return self._budgets.best_effort or not self._budgets.exceeded_by([pod])
 
     # -- answers -----------------------------------------------------------------------------------
 

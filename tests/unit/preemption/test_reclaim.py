@@ -1,14 +1,17 @@
 """Who leaves so that a namespace has what it is owed: small clusters, one thing each."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from controller.insight.explain import explain, with_plan
 from controller.inventory import is_guarantee
 from controller.preemption import NoPlan, preempt
+from controller.preemption import victims as victims_of_a_place
 from hami_dra.api.oversized import reduce_quota
 from tests.support.gang_requests import OPTIONS, member
-from tests.support.preemption.small_cluster import World
+from tests.support.preemption.small_cluster import NOW, World
 from tests.support.quotas import guarantee_object, quota_object
 
 LEAST = 300
@@ -412,3 +415,35 @@ def test_nothing_is_tried_for_a_unit_that_is_larger_than_what_it_is_owed(monkeyp
     monkeypatch.setattr(preempt.Victims, "without", lambda *about: tried.append(about))
     assert isinstance(world.plan(*[asks(f"m{each}", 2) for each in range(number)]), NoPlan)
     assert not tried
+
+
+@pytest.mark.parametrize("best_effort", [False, True])
+def test_pods_whose_budget_allows_no_eviction_are_not_tried(monkeypatch, best_effort):
+    world = World(4, 2)
+    for number in range(8):
+        world.run(f"rich-{number}", f"n{number // 2:02}", [number % 2], labels={"app": "web"})
+    world.protect(0, app="web")
+    tried, without = [], preempt.Victims.without
+    monkeypatch.setattr(preempt.Victims, "without", lambda self, blocks: tried.append(blocks) or without(self, blocks))
+    members = [asks(f"m{each}", 2, priority=5) for each in range(2)]
+    assert len(victims(world.plan(*members, best_effort=best_effort))) == (4 if best_effort else 0)
+    assert bool(tried) is best_effort
+
+
+def test_pods_that_are_taken_away_on_trial_cost_steps(monkeypatch):
+    monkeypatch.setattr(victims_of_a_place, "_PODS_OF_A_STEP", 1)
+    world = full(nodes=8, cards=8)
+    world.guarantee("poor", gpu=64)
+    world.guarantee("rich", gpu=56)
+    taken, without = [], preempt.Victims.without
+
+    def counted(self, blocks):
+        taken.append(len(blocks))
+        return without(self, blocks)
+
+    monkeypatch.setattr(preempt.Victims, "without", counted)
+    rules = preempt.PreemptionRules(NOW, steps=1)
+    plan = replace(world.preemption(), rules=rules).plan(world.unit(*[asks(f"m{each}") for each in range(16)]))
+    assert isinstance(plan, NoPlan)
+    assert plan.is_cut
+    assert sum(taken) <= 200 + 64
