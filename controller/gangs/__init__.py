@@ -6,7 +6,7 @@ give the same answer. The members are placed on a `Trial`, which is taken back a
 
 from controller.cluster.pods.gang_key import API_GROUPS, OPTIONAL_SOURCES, SOURCES, GangKey, Source, gang_of
 from controller.gangs.decide_unit import Decide, decide_unit
-from controller.gangs.gang_members import has_terms, members_of, reads_labels
+from controller.gangs.gang_members import has_terms, members_of, reads_labels, shared_claims
 from controller.gangs.gang_search import decide_gang
 from controller.gangs.gang_topology import constraints_of
 from controller.gangs.membership import Gangs, GangState

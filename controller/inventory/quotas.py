@@ -89,8 +89,13 @@ class QuotaBook:
 
     def charge_of_claim(self, uid: str) -> Charge:
         """Return what a claim adds, in whatever namespace."""
-        known = self._charges.get(uid)
-        return self.charge(self._holdings_of(uid)) if known is None else sum(known.values(), Counter())
+        if (known := self._charges.get(uid)) is None:
+            return self.charge(self._holdings_of(uid))
+        total: dict[str, int] = {}
+        for charge in known.values():
+            for resource, amount in charge.items():
+                total[resource] = total.get(resource, 0) + amount
+        return total
 
     def headroom(self, namespace: str) -> QuotaHeadroom | None:
         """Return what is left, or None if no quota of the namespace is about cards."""

@@ -4,6 +4,7 @@ Kept up to date by difference: a pod that comes or goes changes its node and the
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -14,12 +15,14 @@ from controller.allocation.ownership import Scope
 from controller.allocation.prefilter import RequestColumns
 from controller.allocation.resolved import ResolvedRequest
 from controller.cluster.incremental.derived_column import LogReader
+from controller.decide.pre_score import Wanted
 from controller.decide.problems import inputs_of, requested_devices_of
 from controller.decide.scheduling_request import Options, SchedulingRequest
 from controller.inventory.columns import DeviceColumns
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import DeviceId
 from hami_dra.api.arrays import Bools, Floats, Positions
+from hami_dra.vendors.registry import quotas_of
 
 NO_VICTIM: Final = -math.inf
 """Highest priority of the victims where none is needed."""
@@ -114,22 +117,58 @@ def _bounds(priorities: Mapping[str, int] | None) -> tuple[float, float]:
     return min(priorities.values()), max(priorities.values())
 
 
+def least_charge(inventory: Inventory, request: SchedulingRequest, options: Options) -> dict[str, int]:
+    """Return what the devices of the pod count at least for quotas, whichever they are. Raises SliceSpent."""
+    total = Counter[str]()
+    for group, columns in _wanted(inventory, request, options):
+        choices = [_least(inventory, *each) for each in zip(group.alternatives, columns, strict=True)]
+        shared = set(choices[0]).intersection(*choices)
+        total.update({resource: min(each[resource] for each in choices) for resource in shared})
+    return dict(total)
+
+
+def _least(inventory: Inventory, view: ResolvedRequest, column: RequestColumns) -> dict[str, int]:
+    """Return the least amounts of one request: of the devices that could be given if they were idle."""
+    devices, idle = inventory.devices, column.idle().codes == 0
+    number = np.bincount(devices.kind[: devices.size][idle[: devices.size]])
+    if view.admin_access or view.all_devices or not number.any():
+        return {}
+    found = []
+    for kind in np.flatnonzero(number).tolist():
+        sample = devices.kind_samples[kind]
+        quotas = quotas_of(sample.id.driver)
+        try:
+            consumed = view.consumed(sample)
+        except AllocatorError:
+            return {}
+        if quotas is None or consumed is None:
+            return {}
+        whole = not view.shared(sample) or quotas.is_whole(consumed, sample.totals)
+        found.append(quotas.charge(consumed, whole=whole, model=sample.model))
+    shared = set(found[0]).intersection(*found)
+    return {resource: view.count * min(each[resource] for each in found) for resource in shared}
+
+
 def room_for(inventory: Inventory, request: SchedulingRequest, options: Options, held: HeldDevices) -> Room:
     """Return what the devices of the pod cost at least. Raises SliceSpent."""
     size = inventory.nodes.size
     highest, devices, free = np.full(size, NO_VICTIM), np.zeros(size), np.full(size, UNKNOWN)
-    try:
-        managed, _ = inputs_of(inventory, request, options)
-        scope = Scope(options.managed, vendor_rules=not options.first_fit)
-        wanted = requested_devices_of(inventory, request, managed, scope)
-    except (AllocatorError, SelectorOverBudget):
-        return Room(highest, devices, free)
-    for group, columns in wanted:
+    for group, columns in _wanted(inventory, request, options):
         rooms = [_room(inventory, *each, held) for each in zip(group.alternatives, columns, strict=True)]
         highest = np.maximum(highest, np.minimum.reduce([each.highest for each in rooms]))
         devices = np.maximum(devices, np.minimum.reduce([each.devices for each in rooms]))
         free = np.minimum(free, np.maximum.reduce([each.free for each in rooms]))
     return Room(highest, devices, free)
+
+
+def _wanted(inventory: Inventory, request: SchedulingRequest, options: Options) -> Wanted:
+    """Return the requests with their columns; none where the search must report an error."""
+    try:
+        managed, _ = inputs_of(inventory, request, options)
+        scope = Scope(options.managed, vendor_rules=not options.first_fit)
+        return requested_devices_of(inventory, request, managed, scope)
+    except (AllocatorError, SelectorOverBudget):
+        return []
 
 
 def _room(inventory: Inventory, view: ResolvedRequest, column: RequestColumns, held: HeldDevices) -> Room:

@@ -37,6 +37,12 @@ class Budgets:
             if (selector := parsed(budget.spec.selector)) is not None and (selector.size or not best_effort):
                 self._of_namespace.setdefault(budget.metadata.namespace, []).append((budget, selector))
 
+    def refusing(self, refused: Mapping[str, str]) -> "Budgets":
+        """Return the same budgets, with other pods that the API server did not evict."""
+        found = Budgets(best_effort=self.best_effort, refused=refused)
+        found._of_namespace = self._of_namespace
+        return found
+
     def of(self, pod: Pod) -> list[PodDisruptionBudget]:
         """Return the budgets that the pod is under."""
         budgets = self._of_namespace.get(pod.metadata.namespace, ())

@@ -71,11 +71,6 @@ class Guarantees:
                 if other != self._namespace
             }
 
-    @cached_property
-    def _spent(self) -> Mapping[str, set[str]]:
-        """Namespace → of what it can spare nothing."""
-        return {each: {resource for resource, left in spare.items() if not left} for each, spare in self._spare.items()}
-
     @property
     def protect(self) -> bool:
         """Whether another namespace is owed anything."""
@@ -90,23 +85,30 @@ class Guarantees:
         """Return as many of the blocks, in this order, as leave every other namespace its guarantee."""
         if not self.protect:
             return [*blocks]
-        spare = {namespace: dict(amounts) for namespace, amounts in self._spare.items()}
+        spare: dict[str, Charge] = {}
+        """Of the namespaces of these blocks: there may be thousands of others."""
         counted: set[str] = set()
         kept = []
         for block in blocks:
-            left = spare.get(block.pods[0].metadata.namespace, {})
+            namespace = block.pods[0].metadata.namespace
+            left = spare.get(namespace) or self._spare.get(namespace, {})
             charge = self._charge(set(block.claims) - counted) if left else {}
             if all(amount <= left.get(resource, amount) for resource, amount in charge.items()):
-                left |= {resource: left[resource] - amount for resource, amount in charge.items() if resource in left}
+                spare[namespace] = {resource: amount - charge.get(resource, 0) for resource, amount in left.items()}
                 counted.update(block.claims)
                 kept.append(block)
         return kept
 
     def keeps(self, pod: Pod) -> bool:
-        """Return whether the pod has something of which its namespace, another one, can spare nothing."""
-        spent = self._spent.get(pod.metadata.namespace)
-        claims = map(self._tenants.claim, claim_keys(pod)) if spent else ()
-        return any(spent & self._of(claim.metadata.uid).keys() for claim in claims if claim is not None and spent)
+        """Return whether the pod has more of something than its namespace, another one, can spare."""
+        spare = self._spare.get(pod.metadata.namespace)
+        claims = map(self._tenants.claim, claim_keys(pod)) if spare else ()
+        return any(
+            amount > spare.get(resource, amount)
+            for claim in claims
+            if claim is not None and spare
+            for resource, amount in self._of(claim.metadata.uid).items()
+        )
 
     def gives(self, block: Block) -> bool:
         """Return whether the block has anything of what the own namespace is owed."""
@@ -115,8 +117,13 @@ class Guarantees:
     def covers(self, placed: Placed) -> bool:
         """Return whether what the unit takes there is owed to it, and something is."""
         asked = self._asked(placed)
-        return bool(asked) and all(
-            self._taken.get(resource, 0) + amount <= self._owed[resource] for resource, amount in asked.items()
+        return bool(asked) and self.allows(asked)
+
+    def allows(self, asked: Charge) -> bool:
+        """Return whether the own namespace has no more than it is owed with that."""
+        return all(
+            self._taken.get(resource, 0) + amount <= self._owed.get(resource, math.inf)
+            for resource, amount in asked.items()
         )
 
     def lines(self, placed: Placed, victims: Iterable[Pod]) -> tuple[QuotaLine, ...]:

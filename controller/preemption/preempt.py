@@ -22,11 +22,11 @@ from controller.cluster.nodes.node_labels import NO_DOMAIN
 from controller.decide.allowed_nodes import AllowedNodes
 from controller.decide.node_filter import NodeFilter
 from controller.decide.scheduling_request import Options, SchedulingRequest
-from controller.gangs import Unit, UnitDecision, decide_unit, members_of
+from controller.gangs import Unit, UnitDecision, decide_unit, members_of, shared_claims
 from controller.inventory import Trial
 from controller.inventory.inventory import Inventory
 from controller.inventory.quotas import Charge
-from controller.preemption.bounds import NOT_ENOUGH, UNKNOWN, Room, room_for
+from controller.preemption.bounds import NOT_ENOUGH, UNKNOWN, Room, least_charge, room_for
 from controller.preemption.budgets import Budgets
 from controller.preemption.guarantees import Guarantees
 from controller.preemption.plan import NoPlan, PreemptionPlan, PreemptionRules
@@ -79,7 +79,9 @@ class Preemption:
     condemned: Collection[Pod] = ()
     """Victims of other plans that do not terminate yet."""
     taken: Mapping[str, Charge] | None = None
-    """Namespace → what it uses, with the places that are held for its units; None: as the inventory says."""
+    """Namespace → what it uses, with the places that are held for its units, at least that of the unit's; None: as
+    the inventory says.
+    """
     promised: Collection[str] = ()
     """UIDs of claims for which places are held or reserved: other namespaces have them only later."""
 
@@ -124,6 +126,8 @@ class Search:
         """The nodes of the place that is tried; None: all."""
         self._has_found = False
         """Whether there is a plan by now: budgets may protect those without whom the unit fits."""
+        self._may: dict[str, bool] = {}
+        """UID → `_may_go`: a gang asks about the pods of a node once for each number of nodes."""
         self._until = math.inf
         """When the first of the pods that must run longer may go."""
         self._victims = Victims(
@@ -172,8 +176,9 @@ class Search:
                 return NoPlan("its preemptionPolicy is Never")
             steps = self._victims.steps
             plan = self._with_victims()
-            if isinstance(plan, NoPlan) and self._guarantees.lacks:
+            if isinstance(plan, NoPlan) and self._guarantees.lacks and self._may_be_owed:
                 self._below = math.inf
+                self._may.clear()
                 self._victims.steps, self._victims.is_cut = steps, False
                 plan = self._with_victims()
             return plan
@@ -286,6 +291,17 @@ class Search:
             np.add.reduce([room.free for room in rooms]),
         )
 
+    @property
+    def _may_be_owed(self) -> bool:
+        """Return whether what the unit takes at least is owed to it, which is not known of claims that members share."""
+        if shared_claims(self._unit.members):
+            return True
+        samples = {member.kind: member.request for member in members_of(self._inventory, self._unit.members)}
+        charges = [least_charge(self._inventory, request, self._options) for request in samples.values()]
+        shared = set(charges[0]).intersection(*charges)
+        number = max(self._unit.least, 1)
+        return self._guarantees.allows({each: number * min(charge[each] for charge in charges) for each in shared})
+
     def _lacking(self, domain: Bools) -> int:
         """Return how many devices of a domain must become free at least: known for members that all
         ask for the same number of whole devices, each in a claim of its own.
@@ -361,6 +377,12 @@ class Search:
         return self._tenants.priority(pod) < self._priority
 
     def _may_go(self, pod: Pod) -> bool:
+        known = self._may.get(pod.metadata.uid)
+        if known is None:
+            known = self._may[pod.metadata.uid] = self._is_free_to_go(pod)
+        return known
+
+    def _is_free_to_go(self, pod: Pod) -> bool:
         if pod.metadata.uid in self._condemned or self._tenants.is_arriving(pod):
             return False
         least = 0.0
@@ -373,7 +395,9 @@ class Search:
         now = self._rules.now
         if now < (until := must_run_until(pod, now, least)):
             self._until = min(self._until, until)
-        return not why_it_stays(pod, self._budgets, now, least)
+        if why_it_stays(pod, self._budgets, now, least):
+            return False
+        return self._budgets.best_effort or not self._budgets.exceeded_by([pod])
 
     # -- answers -----------------------------------------------------------------------------------
 
@@ -382,7 +406,12 @@ class Search:
         answer = decide_unit(self._inventory, unit, self._options)
         if not isinstance(answer, UnitDecision) or len(answer.placed) < max(unit.least, 1):
             return None
-        return answer if not self._reclaims or self._guarantees.covers(answer.placed) else None
+        if not self._reclaims:
+            return answer
+        for number in range(len(answer.placed), max(unit.least, 1) - 1, -1):
+            if self._guarantees.covers(placed := answer.placed[:number]):
+                return replace(answer, placed=placed)
+        return None
 
     def _harm(self, found: Found) -> tuple[float, ...]:
         """Return what tells plans of one rank apart, less is better: links that are not whole."""

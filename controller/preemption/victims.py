@@ -27,6 +27,8 @@ EXACT: Final = 8
 """Blocks of which all choices are tried: 255."""
 _SMALL: Final = 2
 """Victims of the plans that are tried after the greedy one."""
+_PODS_OF_A_STEP: Final = 32
+"""Pods that are taken away and put back in the time of a decision."""
 OFFSET: Final = 1 << 31
 """What kube-scheduler adds to each priority before it sums them up."""
 
@@ -78,11 +80,12 @@ class Victims:
 
     def without(self, blocks: Sequence[Block]) -> UnitDecision | None:
         """Decide as if the blocks were gone. Raises OutOfSteps."""
-        if self.steps < self.cost:
+        pods = [pod.metadata.uid for block in blocks for pod in block.pods]
+        cost = self.cost + len(pods) // _PODS_OF_A_STEP
+        if self.steps < cost:
             self.steps = 0
             raise OutOfSteps
-        self.steps -= self.cost
-        pods = [pod.metadata.uid for block in blocks for pod in block.pods]
+        self.steps -= cost
         with self.inventory.trial() as trial:
             trial.remove_all(pods, {uid for block in blocks for uid in block.claims})
             return self.decide()

@@ -14,7 +14,7 @@ from hami_dra.api.arrays import Ints
 from hami_dra.api.core import Node
 
 _MOST: Final = 1 << 12
-"""States that are kept, those that no node has any more included."""
+"""States that are kept, those that no node has any more included; more if there are many nodes: each may have its own."""
 
 
 class TaintStates:
@@ -41,7 +41,7 @@ class TaintStates:
 
     def current(self) -> Ints:
         """Return the numbers, shape (size,). Not to be changed by the caller."""
-        if len(self.samples) > _MOST:
+        if len(self.samples) > max(_MOST, 2 * self._nodes.size):
             self._begin()
         return self._column.current()
 

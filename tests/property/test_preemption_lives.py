@@ -280,7 +280,7 @@ class Preempting(Life):
             ]
             if not preemptor._may_hold(unit) or any(claim is None or claim.status.allocation for claim in claims):
                 continue
-            plan = preemptor._preemption().plan(unit.unit)
+            plan = preemptor._preemption(unit.pod.metadata.namespace).plan(unit.unit)
             if isinstance(plan, PreemptionPlan) and len(plan.victims) <= preemptor._most_victims(unit, plan):
                 victims = [each.key for each in plan.victims]
                 found.append(f"{unit.pod.key} waits, and would fit on {plan.nodes} without {victims}")

@@ -219,7 +219,7 @@ class Life:
         waiting = {each.metadata.uid for each in await self.harness.pods() if is_pending(each)}
         for unit in self.units.values():
             if unit.pod.metadata.uid in waiting:
-                plan = preemptor._preemption().plan(unit.unit)
+                plan = preemptor._preemption(unit.pod.metadata.namespace).plan(unit.unit)
                 if isinstance(plan, PreemptionPlan):
                     self.problems.append(
                         f"{unit.pod.key} waits in spite of a plan without {[e.key for e in plan.victims]}"

@@ -74,6 +74,8 @@ class Preemptor:
     _holds: Holds = field(init=False)
     _left_claims: LeftClaims = field(init=False)
     _reservations: Reservations = field(init=False)
+    _budgets: Budgets | None = None
+    """As they are now; None: not read since one changed."""
     _hopeless: LruCache[tuple[int, float]] = field(default_factory=lambda: LruCache(_HOPELESS_KEPT))
     """Signature → the priority for which there was no plan, and until when that is believed."""
     _refused_since: LruCache[float] = field(default_factory=lambda: LruCache(_DELAYS_KEPT))
@@ -105,7 +107,7 @@ class Preemptor:
         """
         if not refusal.lacks_room or not self._may_hold(unit):
             return None
-        preemption = self._preemption()
+        preemption = self._preemption(unit.pod.metadata.namespace)
         priority = min(preemption.tenants.priority(request.pod) for request in unit.ready)
         hold = self._holds.of(unit.key)
         if hold is None and (answer := self._reservations.meanwhile(unit, preemption)) is not None:
@@ -208,7 +210,7 @@ class Preemptor:
         """
         if (hold := self._holds.of(unit.key)) is None:
             return None
-        preemption = self._preemption()
+        preemption = self._preemption(unit.pod.metadata.namespace)
         if (answer := self._on_place(hold, unit, preemption)) is not None:
             return answer
         if hold.slot is not None:
@@ -279,6 +281,7 @@ class Preemptor:
 
     def budget_changed(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
         """Let refused units try again when more evictions are allowed."""
+        self._budgets = None
         if new is not None and (old is None or new.status.disruptions_allowed <= old.status.disruptions_allowed):
             return
         self._more_may_go()
@@ -328,31 +331,31 @@ class Preemptor:
         budgets = self.context.informers.budgets
         return budgets is not None and budgets.is_readable
 
-    def _preemption(self) -> Preemption:
+    def _preemption(self, namespace: str) -> Preemption:
+        """Return preemption as it is now for a unit of this namespace."""
         context = self.context
-        budgets = context.informers.budgets
-        best_effort = context.settings.preemption.preemption_pdb
+        if self._budgets is None:
+            budgets = context.informers.budgets
+            best_effort = context.settings.preemption.preemption_pdb
+            self._budgets = Budgets(budgets.store if budgets is not None else (), best_effort=best_effort)
         return Preemption(
             context.inventory,
             context.informers.tenants,
-            Budgets(
-                budgets.store if budgets is not None else (), best_effort=best_effort, refused=self.evictor.refused()
-            ),
+            self._budgets.refusing(self.evictor.refused()),
             self.options,
             PreemptionRules(context.clock.wall().timestamp()),
             self._left_claims.uids(),
-            taken=self._taken() if context.inventory.quotas.owed else {},
+            taken={namespace: self._taken(namespace)} if namespace in context.inventory.quotas.owed else {},
             promised=[uid for hold in self._holds for uid in hold.promised],
         )
 
-    def _taken(self) -> dict[str, dict[str, int]]:
-        """Return what the namespaces with a guarantee use, but what is reserved for their units."""
-        quotas = self.context.inventory.quotas
+    def _taken(self, namespace: str) -> dict[str, int]:
+        """Return what a namespace uses, but what is reserved for its units."""
         with self.context.inventory.trial() as trial:
             for hold in self._holds:
                 if hold.slot is not None:
                     hold.lift(trial)
-            return {namespace: dict(quotas.used(namespace)) for namespace in quotas.owed}
+            return dict(self.context.inventory.quotas.used(namespace))
 
     def _plan(self, preemption: Preemption, unit: Unit, *, displaces: bool) -> PreemptionPlan | NoPlan:
         """Return the plan. Where pods terminate on the nominated nodes another leader had a plan, and may

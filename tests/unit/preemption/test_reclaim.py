@@ -1,14 +1,17 @@
 """Who leaves so that a namespace has what it is owed: small clusters, one thing each."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from controller.insight.explain import explain, with_plan
 from controller.inventory import is_guarantee
-from controller.preemption import NoPlan
+from controller.preemption import NoPlan, preempt
+from controller.preemption import victims as victims_of_a_place
 from hami_dra.api.oversized import reduce_quota
 from tests.support.gang_requests import OPTIONS, member
-from tests.support.preemption.small_cluster import World
+from tests.support.preemption.small_cluster import NOW, World
 from tests.support.quotas import guarantee_object, quota_object
 
 LEAST = 300
@@ -364,3 +367,83 @@ def test_a_quota_that_is_too_large_to_be_read_in_full_stays_a_guarantee():
     quota = guarantee_object({"nvidia.com/gpu": 2})
     reduce_quota(quota, "too large")
     assert is_guarantee(quota)
+
+
+def test_many_namespaces_that_are_owed_something_cost_a_plan_nothing(monkeypatch):
+    """What each can spare is read for the pods that may go, each of which is judged once, in however many places."""
+    world = full(nodes=8, cards=4)
+    world.guarantee("poor", gpu=32)
+    world.guarantee("rich", gpu=32)
+    for number in range(200):
+        world.guarantee(f"other-{number}", gpu=1)
+    read, asked = [], []
+
+    class Spare(dict):
+        def items(self):
+            read.append("all")
+            return super().items()
+
+    def must_run_until(pod, *about):
+        asked.append(pod.key)
+        return 0.0
+
+    monkeypatch.setattr(preempt, "must_run_until", must_run_until)
+    members = [asks(f"m{number}") for number in range(8)]
+    for spared, many in ((1, 8), (32, 0)):
+        search = preempt.Search(world.preemption(), world.unit(*members))
+        spare = search._guarantees._spare
+        search._guarantees.__dict__["_spare"] = Spare(spare | {"rich": {"nvidia.com/gpu": spared}})
+        assert isinstance(search.plan(), NoPlan) is bool(many)
+    assert not read
+    assert len(asked) <= 2 * 32
+
+
+def test_elastic_members_that_are_not_owed_to_a_gang_are_left_out():
+    world = full(nodes=1, cards=4)
+    world.guarantee("poor", gpu=3)
+    members = [asks(f"m{number}") for number in range(4)]
+    plan = world.plan(*members, least=2)
+    assert (len(victims(plan)), len(plan.placed)) == (2, 2)
+    assert victims(world.plan(*members, least=4)) == []
+
+
+@pytest.mark.parametrize("number", [1, 4])
+def test_nothing_is_tried_for_a_unit_that_is_larger_than_what_it_is_owed(monkeypatch, number):
+    world = full(nodes=4, cards=2)
+    world.guarantee("poor", gpu=2 * number - 1)
+    tried = []
+    monkeypatch.setattr(preempt.Victims, "without", lambda *about: tried.append(about))
+    assert isinstance(world.plan(*[asks(f"m{each}", 2) for each in range(number)]), NoPlan)
+    assert not tried
+
+
+@pytest.mark.parametrize("best_effort", [False, True])
+def test_pods_whose_budget_allows_no_eviction_are_not_tried(monkeypatch, best_effort):
+    world = World(4, 2)
+    for number in range(8):
+        world.run(f"rich-{number}", f"n{number // 2:02}", [number % 2], labels={"app": "web"})
+    world.protect(0, app="web")
+    tried, without = [], preempt.Victims.without
+    monkeypatch.setattr(preempt.Victims, "without", lambda self, blocks: tried.append(blocks) or without(self, blocks))
+    members = [asks(f"m{each}", 2, priority=5) for each in range(2)]
+    assert len(victims(world.plan(*members, best_effort=best_effort))) == (4 if best_effort else 0)
+    assert bool(tried) is best_effort
+
+
+def test_pods_that_are_taken_away_on_trial_cost_steps(monkeypatch):
+    monkeypatch.setattr(victims_of_a_place, "_PODS_OF_A_STEP", 1)
+    world = full(nodes=8, cards=8)
+    world.guarantee("poor", gpu=64)
+    world.guarantee("rich", gpu=56)
+    taken, without = [], preempt.Victims.without
+
+    def counted(self, blocks):
+        taken.append(len(blocks))
+        return without(self, blocks)
+
+    monkeypatch.setattr(preempt.Victims, "without", counted)
+    rules = preempt.PreemptionRules(NOW, steps=1)
+    plan = replace(world.preemption(), rules=rules).plan(world.unit(*[asks(f"m{each}") for each in range(16)]))
+    assert isinstance(plan, NoPlan)
+    assert plan.is_cut
+    assert sum(taken) <= 200 + 64

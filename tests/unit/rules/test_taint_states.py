@@ -22,7 +22,7 @@ def drawn(draw, name):
             "value": draw.choice("12"),
             "effect": draw.choice(["NoSchedule", "PreferNoSchedule"]),
         }
-        for _ in range(draw.randrange(3))
+        for _ in range(draw.randrange(4))
     ]
     ready = draw.choice(["True", "True", "False", "Unknown"])
     return node(name, taints=taints, unschedulable=draw.random() < 0.2, ready=ready)
@@ -36,7 +36,7 @@ def test_verdicts_are_those_of_each_node(monkeypatch, seed, most):
     nodes = NodeColumns()
     states = TaintStates(nodes)
     verdicts = TaintVerdicts(states, lambda each: taint_number(TOLERATIONS, each), ABSENT)
-    for _ in range(60):
+    for _ in range(200):
         name = f"n{draw.randrange(8)}"
         new = drawn(draw, name) if draw.random() < 0.8 else None
         if new is None and name not in there:
@@ -65,3 +65,21 @@ def test_one_node_of_each_kind_is_read():
     for _ in range(2):
         TaintVerdicts(states, lambda each: read.append(each) or 0).current()
     assert len(read) == 8
+
+
+def test_nodes_that_each_have_their_own_taint_are_not_all_read_again_with_each_change(monkeypatch):
+    monkeypatch.setattr(taint_states, "_MOST", 4)
+    nodes, read = NodeColumns(), []
+    states = TaintStates(nodes)
+    verdicts = TaintVerdicts(states, lambda each: read.append(each.metadata.name) or 0)
+    for number in range(20):
+        nodes.put(node(f"n{number}", taints=[{"key": "own", "value": str(number), "effect": "NoSchedule"}]))
+    verdicts.current()
+    assert len(read) == 20
+    nodes.put(node("n3", taints=[{"key": "own", "value": "new", "effect": "NoSchedule"}]))
+    verdicts.current()
+    assert read[20:] == ["n3"]
+    for number in range(100):  # states that are gone are dropped all the same
+        nodes.put(node("n3", taints=[{"key": "own", "value": f"new-{number}", "effect": "NoSchedule"}]))
+        verdicts.current()
+    assert len(states.samples) <= 2 * 20 + 1

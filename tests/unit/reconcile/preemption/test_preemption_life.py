@@ -3,6 +3,8 @@
 import pytest
 
 from controller.decide import decide
+from controller.preemption import Budgets
+from controller.reconcile.preemption import preemptor
 from hami_dra.api import kinds, names
 from hami_dra.kube.protocol import Conflict, Protected, Unavailable
 from tests.support.gang_objects import in_labelled_group
@@ -141,6 +143,30 @@ def test_a_budget_that_allows_none_protects_and_one_that_changes_lets_go(cards, 
         assert harness.metric("hami_dra_preemptions_total", result="given_up") == 0
 
     play(story, node_options={"cards": cards})
+
+
+def test_budgets_are_read_once_for_all_units_until_one_changes(monkeypatch):
+    read = []
+
+    def budgets(*about, **options):
+        read.append(about)
+        return Budgets(*about, **options)
+
+    monkeypatch.setattr(preemptor, "Budgets", budgets)
+
+    async def story(harness):
+        await harness.add(kinds.POD_DISRUPTION_BUDGET, BUDGET)
+        await allow(harness, 0)
+        await fill(harness, "low", labels={"app": "web"})
+        for number in range(6):
+            await add(harness, f"high-{number}", 1000 - number)
+        await harness.sleep(30)
+        assert len(read) == 1
+        await allow(harness, 1)
+        await harness.bound("high-0", seconds=20)
+        assert len(read) <= 3
+
+    play(story, node_options={"cards": 1})
 
 
 NO_REVIEW = {"reconsider": 1e9}
