@@ -1,8 +1,9 @@
 """Run tests/hostile on the other Pythons that hami-dra supports: parsers recurse to other depths
 there. Called by `hack/test.py`.
 
-    python hack/interpreters.py [3.12] [3.13]
+    python hack/interpreters.py [--parsers] [3.12] [3.13]
 
+With --parsers only the tests of what reads bytes and texts, which takes seconds.
 Each version gets a virtual environment of its own in .venv/, from uv.lock. Interpreters are taken
 from the PATH and from pyenv, otherwise uv downloads one. The last lines say which versions ran; a
 missing one is a failure with REQUIRE_ALL=1.
@@ -19,6 +20,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 VERSIONS: Final = ("3.12", "3.13")
 TESTS: Final = ["-q", "--ignore=tests/hostile/cluster", "tests/hostile"]
+PARSERS: Final = ["-q", *(f"tests/hostile/test_{name}.py" for name in ("any_bytes", "unreadable_objects", "printing"))]
 
 
 def candidates(version: str) -> Iterator[str]:
@@ -63,12 +65,14 @@ def environment(version: str) -> Path | None:
 
 def main() -> int:
     outcomes: dict[str, str] = {}
-    for version in sys.argv[1:] or VERSIONS:
+    asked = [each for each in sys.argv[1:] if each != "--parsers"]
+    chosen = TESTS if asked == sys.argv[1:] else PARSERS
+    for version in asked or VERSIONS:
         folder = environment(version)
         if folder is None:
             outcomes[version] = "not available"
             continue
-        tests = subprocess.run([str(folder / "bin" / "pytest"), *TESTS], cwd=ROOT, check=False)
+        tests = subprocess.run([str(folder / "bin" / "pytest"), *chosen], cwd=ROOT, check=False)
         outcomes[version] = "passed" if tests.returncode == 0 else "FAILED"
     for version, outcome in outcomes.items():
         print(f"Python {version}: {outcome}", flush=True)

@@ -49,8 +49,7 @@ SUITES: dict[str, list[list[str]]] = {
         [sys.executable, "hack/actionlint/actionlint.py"],
     ],
     "unit": [[*PYTEST, *WORKERS, *NOT_UNIT, "tests"]],
-    "Python 3.12": [[sys.executable, "hack/interpreters.py", "3.12"]],
-    "Python 3.13": [[sys.executable, "hack/interpreters.py", "3.13"]],
+    "Python 3.13": [[sys.executable, "hack/interpreters.py", "--parsers", "3.13"]],
     "build browser": [[sys.executable, "-m", "hack.browser.chromium"]],
     "browser": [[*PYTEST, "--ignore=tests/browser/test_page_at_size.py", "tests/browser"]],
     "build 1.37.1": [
@@ -63,6 +62,7 @@ SUITES: dict[str, list[list[str]]] = {
     "build node": [[*BUILD, "1.37.1", "kubelet", "containerd", "runc", "node-programs"]],
     "node": [[*PYTEST, *PLANES, "tests/node"]],
     # what was moved out of `all` for its length: more examples, trouble repeated
+    "soak Python": [[sys.executable, "hack/interpreters.py"]],
     "soak properties": [[*PYTEST, *WORKERS, "tests/property", "tests/hostile/test_accepted_maximum.py"]],
     "soak limits": [[*PYTEST, "tests/hostile/test_weight_limits.py", "tests/hostile/test_every_field.py"]],
     "soak node": [[*PYTEST, "tests/node/test_node_restarts.py"]],
@@ -95,7 +95,7 @@ NODE = ["build node", "node"]
 ONE_CORE = ("browser", "mypy", "Python 3.13", "conventions")
 """Python 3.13 is that of the image."""
 SOAK = [
-    "Python 3.12",
+    "soak Python",
     "build 1.37.1",
     "build node",
     "build browser",
