@@ -10,7 +10,7 @@ killed leaves it, and the next one goes on from there (`released_in`). Then, for
 | it is ready, and the old one is gone | it is not, for longer than `patience` |
 
 Each run has a name, which is in the annotation, too: it gives back only what it holds itself, and stops
-before a move if another run has taken that over, or somebody has uncordoned it.
+before a move if another run has taken that over, or it was uncordoned.
 """
 
 import asyncio
@@ -26,7 +26,8 @@ from msgspec.structs import replace
 from controller.views.moves import MovePlan, PlannedMove
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, NodeSpec, Pod
-from hami_dra.api.podstate import is_bound, is_live
+from hami_dra.api.meta import controller_of
+from hami_dra.api.podstate import is_bound, is_live, is_ready
 from hami_dra.api.printable import listed
 from hami_dra.kube.documents import Document
 from hami_dra.kube.protocol import Cluster, ClusterError, Conflict, NotFound, Protected, Unavailable
@@ -93,12 +94,12 @@ class Execution:
         self._until = asyncio.get_running_loop().time() + self._patience
         await self._check_held()
         pod, old = await self._evicted(namespace, name, move.from_node)
-        owner = _controller(pod)
+        owner = controller_of(pod)
         self._say(f"{number} pod {pod.key} is evicted from {pod.spec.node_name}")
         while True:
             pods = await self._pods(namespace)
             new = [
-                each for each in pods if each.metadata.uid not in old and _counts(each) and _controller(each) == owner
+                each for each in pods if each.metadata.uid not in old and _counts(each) and controller_of(each) == owner
             ]
             bound = [each for each in new if each.spec.node_name]
             if len(new) > 1:
@@ -107,10 +108,10 @@ class Execution:
                 raise Surprise(f"pod {bound[0].key} went to {bound[0].spec.node_name}, and not to {move.to_node}")
             # until it is gone it holds its devices, which the next pod may need
             leaves = any(each.metadata.uid == pod.metadata.uid and is_bound(each) for each in pods)
-            if bound and _is_ready(bound[0]) and not leaves:
+            if bound and _has_arrived(bound[0]) and not leaves:
                 self._say(f"{number} pod {bound[0].key} runs on {move.to_node}")
                 return
-            if leaves and (not new or _is_ready(new[0])):
+            if leaves and (not new or _has_arrived(new[0])):
                 await self._wait(f"pod {move.pod} is evicted, and still terminates")
             elif bound:
                 await self._wait(f"pod {bound[0].key} is not ready")
@@ -125,7 +126,7 @@ class Execution:
                 await self._cluster.evict(name, namespace, uid=pod.metadata.uid)
             except Protected as error:
                 await self._wait(f"pod {pod.key} cannot be evicted: {error}")
-            except Unavailable as error:  # it may be evicted, so that others are no longer told from its successor
+            except Unavailable as error:  # it may be evicted: pods that are new from now on may replace it
                 await self._wait(f"no clear answer to the eviction of pod {pod.key}: {error}")
                 if all(
                     each.metadata.uid != pod.metadata.uid or not is_live(each) for each in await self._pods(namespace)
@@ -145,7 +146,7 @@ class Execution:
         found = next((each for each in pods if each.metadata.name == name and is_live(each)), None)
         if found is None or found.spec.node_name != node:
             raise Surprise(f"pod {namespace}/{name} does not run on {node} any more")
-        if not _controller(found):
+        if not controller_of(found):
             raise Surprise(f"pod {namespace}/{name} has no controller any more that would create it again")
         return found, frozenset(each.metadata.uid for each in pods)
 
@@ -223,7 +224,7 @@ class Execution:
             if self._run not in _entries(node, names.DEFRAG):
                 return f"another run of defrag --execute has taken over what is cordoned of {name}"
             if not held <= _cordoned(node):
-                return f"somebody has uncordoned {name}"
+                return f"node {name} was uncordoned"
         return ""
 
     async def _release(self) -> None:
@@ -326,7 +327,7 @@ def _patch(node: Node, before: frozenset[str], after: frozenset[str], run: str) 
     devices = (_entries(node, names.DEVICE_CORDON) - before) | (after - {_NODE})
     values = {names.DEFRAG: after | {run} if after else after, names.DEVICE_CORDON: devices}
     annotations = {name: ",".join(sorted(each)) or None for name, each in values.items()}
-    # also if it was held before: somebody may have uncordoned it since
+    # also if it was held before: it may have been uncordoned since
     spec = {"unschedulable": _NODE in after or None} if _NODE in before | after else {}
     return {"metadata": {"annotations": annotations, "resourceVersion": node.metadata.resource_version}, "spec": spec}
 
@@ -347,17 +348,10 @@ def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _controller(pod: Pod) -> str:
-    """Return the UID of the controller that creates the pod again."""
-    return next((owner.uid for owner in pod.metadata.owner_references if owner.controller), "")
-
-
 def _counts(pod: Pod) -> bool:
     """Return whether it may replace another one: also a pod of a Job that has done its work by now."""
     return is_live(pod) or pod.status.phase == "Succeeded"
 
 
-def _is_ready(pod: Pod) -> bool:
-    return pod.status.phase == "Succeeded" or any(
-        each.type == "Ready" and each.status == "True" for each in pod.status.conditions
-    )
+def _has_arrived(pod: Pod) -> bool:
+    return pod.status.phase == "Succeeded" or is_ready(pod)

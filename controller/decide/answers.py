@@ -10,6 +10,7 @@ from msgspec import Struct
 from controller.decide.company import LeftOut
 from controller.decide.trace import Trace
 from controller.inventory.ledger import Holding
+from controller.inventory.model import DeviceId
 from controller.inventory.selector_budget import Overrun
 from controller.reasons.reason import Reason, with_command
 from hami_dra.api.resource import ResourceClaim
@@ -51,6 +52,10 @@ class Decision:
     def holdings(self) -> dict[str, tuple[Holding, ...]]:
         """What the claims will hold, by their uid."""
         return {entry.claim.metadata.uid: entry.holdings for entry in self.allocations}
+
+    @property
+    def devices(self) -> frozenset[DeviceId]:
+        return frozenset([holding.device for entry in self.allocations for holding in entry.holdings])
 
 
 @dataclass(frozen=True, slots=True)

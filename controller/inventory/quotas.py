@@ -91,10 +91,9 @@ class QuotaBook:
         """Return what a claim adds, in whatever namespace."""
         if (known := self._charges.get(uid)) is None:
             return self.charge(self._holdings_of(uid))
-        total: dict[str, int] = {}
+        total = Counter[str]()
         for charge in known.values():
-            for resource, amount in charge.items():
-                total[resource] = total.get(resource, 0) + amount
+            total.update(charge)
         return total
 
     def headroom(self, namespace: str) -> QuotaHeadroom | None:

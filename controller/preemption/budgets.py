@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from hami_dra.api.core import Pod
+from hami_dra.api.podstate import is_ready
 from hami_dra.api.policy import PodDisruptionBudget
 from hami_dra.api.selectors import ParsedSelector, parsed
 
@@ -80,7 +81,7 @@ class Budgets:
             return False
         if not _is_protected(pod):
             return True
-        if any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions):
+        if is_ready(pod):
             return False
         status = budget.status
         is_healthy = status.current_healthy >= status.desired_healthy > 0

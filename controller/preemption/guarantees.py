@@ -32,7 +32,7 @@ Placed = Sequence[tuple[SchedulingRequest, Decision]]
 
 
 class Guarantees:
-    """`taken`: namespace → use, with the places that are held for its units; None: as the inventory says now.
+    """`taken`: what the namespace uses, with the places that are held for its units; None: as the inventory says now.
     `promised`: UIDs of the claims of places that are held: other namespaces cannot count on them yet.
     """
 
@@ -42,7 +42,7 @@ class Guarantees:
         tenants: Tenants,
         namespace: str,
         *,
-        taken: Mapping[str, Charge] | None,
+        taken: Charge | None,
         promised: Collection[str],
     ) -> None:
         self._inventory = inventory
@@ -50,9 +50,7 @@ class Guarantees:
         self._namespace = namespace
         self._promised = promised
         self._owed = inventory.quotas.owed.get(namespace, {})
-        if taken is None and self._owed:
-            taken = {namespace: dict(inventory.quotas.used(namespace))}
-        self._taken: Charge = (taken or {}).get(namespace, {})
+        self._taken: Charge = dict(inventory.quotas.used(namespace)) if taken is None else taken
         self._charges: dict[str, Charge] = {}
         """By UID of the claim, as they are read."""
 
@@ -131,17 +129,18 @@ class Guarantees:
         are owed some of it.
         """
         quotas = self._inventory.quotas
-        used = {pod.metadata.namespace: quotas.used(pod.metadata.namespace) for pod in victims}
+        others = dict.fromkeys(pod.metadata.namespace for pod in victims if pod.metadata.namespace != self._namespace)
+        used = {self._namespace: self._taken} | {each: quotas.used(each) for each in others}
         return tuple(
             QuotaLine.of(namespace, Limit("", QUOTA_NAMES[PREFIX + resource], owed[resource]), has.get(resource, 0))
-            for namespace, has in {self._namespace: self._taken, **used, self._namespace: self._taken}.items()
+            for namespace, has in used.items()
             for resource in self._asked(placed)
             if resource in (owed := quotas.owed.get(namespace, {}))
         )
 
     def _asked(self, placed: Placed) -> Charge:
         """Return what the unit takes of what its namespace is owed."""
-        holdings = [each for _, decision in placed for held in decision.holdings.values() for each in held]
+        holdings = [each for _, decision in placed for entry in decision.allocations for each in entry.holdings]
         charge = self._inventory.quotas.charge(holdings)
         return {resource: amount for resource, amount in charge.items() if resource in self._owed}
 

@@ -10,7 +10,7 @@
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -78,10 +78,8 @@ class Preemption:
 
     condemned: Collection[Pod] = ()
     """Victims of other plans that do not terminate yet."""
-    taken: Mapping[str, Charge] | None = None
-    """Namespace → what it uses, with the places that are held for its units, at least that of the unit's; None: as
-    the inventory says.
-    """
+    taken: Charge | None = None
+    """What the unit's namespace uses, with the places that are held for its units; None: as the inventory says."""
     promised: Collection[str] = ()
     """UIDs of claims for which places are held or reserved: other namespaces have them only later."""
 

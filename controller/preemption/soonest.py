@@ -20,9 +20,10 @@ from controller.decide.scheduling_request import SchedulingRequest
 from controller.gangs import Unit, UnitDecision
 from controller.preemption.bounds import NOT_ENOUGH
 from controller.preemption.preempt import Preemption, Search, doubled
-from controller.preemption.tenants import Block, belongs_to_node, expected_end, started
+from controller.preemption.tenants import Block, expected_end, started
 from controller.preemption.victims import OutOfSteps
 from hami_dra.api.core import Pod
+from hami_dra.api.meta import belongs_to_node
 from hami_dra.api.podclaims import claim_keys
 
 _LOOKED_AT: Final = 1_000

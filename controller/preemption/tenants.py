@@ -19,13 +19,12 @@ from controller.preemption.plan import PATIENCE
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.flags import duration
+from hami_dra.api.meta import belongs_to_node
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_bound, is_live, priority
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.api.short_texts import cached_if_short
 
-_STAY: Final = frozenset({"DaemonSet", "Node"})
-"""Owners whose pods come back to the same node at once."""
 _DURATION: Final = duration(least=0, most=math.inf)
 _LONGEST: Final = (1 << 31) - 1
 """Seconds: the longest `activeDeadlineSeconds` that the API server accepts."""
@@ -295,10 +294,6 @@ def expected_end(pod: Pod, now: float) -> float:
         return grace_ends(pod)
     deadline = pod.spec.active_deadline_seconds
     return math.inf if deadline is None else min(started(pod, now), now) + min(deadline, _LONGEST)
-
-
-def belongs_to_node(pod: Pod) -> bool:
-    return any(owner.controller and owner.kind in _STAY for owner in pod.metadata.owner_references)
 
 
 def latest_moment(pod: Pod) -> float:

@@ -15,6 +15,9 @@ NO_ANNOTATIONS: Final[dict[str, str]] = {}
 UNREADABLE: Final = "hami.io/unreadable"
 """Key under which a decoder states why it could not read an object, or a part of it. API servers never send it."""
 
+_OF_NODES: Final = frozenset({"DaemonSet", "Node"})
+"""Kinds of controllers whose pods belong to a node."""
+
 
 class Struct(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True, omit_defaults=True):
     """Base of all API objects: camelCase on the wire, unknown fields ignored on reading."""
@@ -69,6 +72,11 @@ class Object(Struct, frozen=True):
 def controller_of(item: Object) -> str:
     """Return the UID of the managing owner, or empty."""
     return next((owner.uid for owner in item.metadata.owner_references if owner.controller), "")
+
+
+def belongs_to_node(pod: Object) -> bool:
+    """Return whether its controller creates it again on the same node, and nowhere else."""
+    return any(owner.controller and owner.kind in _OF_NODES for owner in pod.metadata.owner_references)
 
 
 class LabelSelectorRequirement(Struct, frozen=True):

@@ -60,6 +60,10 @@ def is_done(pod: Pod) -> bool:
     return not is_live(pod) and not is_bound(pod)
 
 
+def is_ready(pod: Pod) -> bool:
+    return any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
+
+
 def other_gates(pod: Pod) -> list[str]:
     """Return the scheduling gates other than ours: until they are removed, the pod may not run."""
     return [gate.name for gate in pod.spec.scheduling_gates if gate.name != names.GATE]

@@ -18,6 +18,7 @@ from controller.preemption import Preemption, why_it_stays
 from controller.rules import UNSCHEDULABLE_TAINT
 from hami_dra.api import names
 from hami_dra.api.core import Pod, PodStatus, Taint
+from hami_dra.api.meta import controller_of
 from hami_dra.api.podclaims import ClaimRef, claim_keys
 from hami_dra.api.resource import ResourceClaim, ResourceClaimStatus
 from hami_dra.api.selectors import tolerates
@@ -98,7 +99,7 @@ def as_waiting(pod: Pod) -> Pod:
 
 def _why_it_stays(pod: Pod, view: SimulatedCluster, freed: Iterable[str], preemption: Preemption) -> str:
     """Return why the pod cannot be moved, or empty."""
-    if not any(owner.controller for owner in pod.metadata.owner_references):
+    if not controller_of(pod):
         return "no controller would create it again"
     if why := why_it_stays(pod, preemption.budgets, preemption.rules.now):
         return why

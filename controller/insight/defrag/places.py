@@ -14,6 +14,7 @@ from controller.decide import AllowedNodes
 from controller.gangs import Unit, UnitDecision
 from controller.insight.defrag.movable import Movable
 from controller.insight.defrag.search import Mover, MoveTarget, memory_of
+from controller.inventory import DeviceId
 from controller.preemption import NOT_ENOUGH, Preemption, Search, doubled
 from hami_dra.api.core import Pod
 
@@ -106,8 +107,6 @@ class Places(Search):
         if answer is not None:
             placed = [decision for _, decision in answer.placed]
             rows = {self._inventory.nodes.index_of(decision.node) for decision in placed}
-            devices = frozenset(
-                holding.device for each in placed for holdings in each.holdings.values() for holding in holdings
-            )
+            devices = frozenset[DeviceId]().union(*(each.devices for each in placed))
             yield MoveTarget(self._inventory, tuple(pods), nodes=rows)
             yield MoveTarget(self._inventory, tuple(pods), devices=devices)

@@ -107,7 +107,7 @@ class Mover:
         answer = decide(self.inventory, request, self.options)
         if not isinstance(answer, Decision):
             return None
-        stays = answer.node == movable.pod.spec.node_name and _devices(answer) == movable.devices
+        stays = answer.node == movable.pod.spec.node_name and answer.devices == movable.devices
         return None if stays else Moved(movable, answer)
 
     def spend(self) -> None:
@@ -157,7 +157,7 @@ class Mover:
                 if step is None:
                     continue
                 moved[movable.uid] = step
-                state = frozenset((uid, each.decision.node, _devices(each.decision)) for uid, each in moved.items())
+                state = frozenset((uid, each.decision.node, each.decision.devices) for uid, each in moved.items())
                 if state not in seen:
                     seen.add(state)
                     trial.place(movable.request.pod, step.decision.node, step.decision.holdings)
@@ -215,7 +215,7 @@ class Mover:
                     fruitless = 0
                     groups.append((cell, pods))
                     gone.update(each.uid for each in pods)
-                    taken.update(device for each in moved for device in _devices(each.decision))
+                    taken.update(device for each in moved for device in each.decision.devices)
                     self.beat(len(gone))
         while True:
             target = MoveTarget.of_cells(self.inventory, free, [cell for cell, _ in groups])
@@ -235,9 +235,5 @@ class Mover:
         target = MoveTarget.of_cells(self.inventory, (), moves.target.cells)
         with ExitStack() as stack:
             again = self._left([each.movable for each in moves.moved], target, stack) or ()
-        places = [[(each.decision.node, _devices(each.decision)) for each in moved] for moved in (moves.moved, again)]
+        places = [[(each.decision.node, each.decision.devices) for each in moved] for moved in (moves.moved, again)]
         return Moves(target, moves.moved) if places[0] == places[1] else moves
-
-
-def _devices(decision: Decision) -> frozenset[DeviceId]:
-    return frozenset(holding.device for holdings in decision.holdings.values() for holding in holdings)

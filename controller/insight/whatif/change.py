@@ -18,14 +18,13 @@ from controller.rules import pinned_names
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
 from hami_dra.api.errors import InputError
+from hami_dra.api.meta import belongs_to_node
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_finished, is_live
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.documents import Document
 
 Raw = dict[str, Any]
-_BOUND_TO_THEIR_NODE: Final = frozenset({"DaemonSet", "Node"})
-"""Owner kinds whose pods disappear with the node: no controller recreates them elsewhere."""
 _READ: Final = frozenset(kind.name for kind in READ)
 
 NODE_AXIS: Final = names.NODE_POLICY
@@ -123,7 +122,7 @@ def apply(state: SimulatedState, change: Change) -> Changed:
     _check_nodes(state, change)
     without = frozenset(change.without_nodes)
     _check_additions(state, change)
-    gone = {key for key, pod in state.pods.items() if pod.spec.node_name in without and _goes_with_node(pod)}
+    gone = {key for key, pod in state.pods.items() if pod.spec.node_name in without and belongs_to_node(pod)}
     replaced = {
         key
         for key, pod in state.pods.items()
@@ -199,10 +198,6 @@ def _pinned(claim: ResourceClaim) -> Collection[str]:
     """Return the nodes that its allocation names."""
     selector = claim.status.allocation.node_selector if claim.status.allocation is not None else None
     return (pinned_names(selector) or ()) if selector is not None else ()
-
-
-def _goes_with_node(pod: Pod) -> bool:
-    return any(owner.controller and owner.kind in _BOUND_TO_THEIR_NODE for owner in pod.metadata.owner_references)
 
 
 # --- documents -------------------------------------------------------------------------------

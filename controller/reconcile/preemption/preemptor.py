@@ -345,7 +345,7 @@ class Preemptor:
             self.options,
             PreemptionRules(context.clock.wall().timestamp()),
             self._left_claims.uids(),
-            taken={namespace: self._taken(namespace)} if namespace in context.inventory.quotas.owed else {},
+            taken=self._taken(namespace) if namespace in context.inventory.quotas.owed else None,
             promised=[uid for hold in self._holds for uid in hold.promised],
         )
 

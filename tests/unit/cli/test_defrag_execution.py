@@ -406,7 +406,7 @@ def test_it_stops_when_an_operator_uncordons_what_it_holds():
         await harness.sleep(5)
         await harness.patch_node(emptied, {"spec": {"unschedulable": None}})
         await harness.patch_node(other, {"spec": {"unschedulable": None}})
-        assert f"somebody has uncordoned {emptied}" in await task
+        assert f"node {emptied} was uncordoned" in await task
         assert await cordons(harness) == {}
 
     play(story)
@@ -532,6 +532,6 @@ def test_what_is_lost_during_the_last_move_is_said():
         await harness.sleep(5)
         await harness.patch_node(emptied, {"spec": {"unschedulable": None}})
         await harness.cluster.patch(kinds.POD, "service-0", {"metadata": {"finalizers": None}}, namespace="default")
-        assert await task == f"somebody has uncordoned {emptied}; 1 of 1 moves are done"
+        assert await task == f"node {emptied} was uncordoned; 1 of 1 moves are done"
 
     play(story)

@@ -277,8 +277,8 @@ def test_what_is_held_for_its_units_counts_for_the_own_namespace_and_for_no_othe
     plan = world.preemption().plan(world.unit(asks()))
     assert len(plan.victims) == 1
     for options, number in (
-        ({"taken": {"poor": {"nvidia.com/gpu": 1}}}, 1),
-        ({"taken": {"poor": {"nvidia.com/gpu": 2}}}, 0),
+        ({"taken": {"nvidia.com/gpu": 1}}, 1),
+        ({"taken": {"nvidia.com/gpu": 2}}, 0),
         ({"promised": ["claim-rich-0-gpus"]}, 0),
     ):
         assert len(victims(world.preemption(**options).plan(world.unit(asks())))) == number
