@@ -1,7 +1,7 @@
 """One run of `decide`: filter the nodes over columns, then search the best of them. Pure."""
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -102,9 +102,11 @@ class _Decision:
         self._shared = shared
         self._managed, self._foreign = inputs_of(inventory, request, options)
         self._headroom = None if options.first_fit else inventory.quotas.headroom(request.pod.metadata.namespace)
-        self._search = NodeSearch(
-            inventory, request, options, managed=self._managed, foreign=self._foreign, headroom=self._headroom
-        )
+        numbers = {claim.key: number for number, claim in enumerate(self._managed.claims)}
+        keys = [entry.claim.key for entry in request.claims]
+        self._ours = [(position, numbers[key]) for position, key in enumerate(keys) if key in numbers]
+        """(position in the pod, number in the input) of the claims that hami-dra allocates."""
+        self._search = self._new_search()
         self._scope = self._search.managed_scope
         self._managed_count = sum([len(claim.requests) for claim in self._managed.claims])
         """Number of entries of `wanted` whose devices hami-dra allocates."""
@@ -115,8 +117,23 @@ class _Decision:
         self._preferences: PodPreferences | None = None
         self._company = Company(inventory, request)
         self._wanted: Wanted = []
+        self._flat: NodeEstimates | None = None
         self._fit_of: Callable[[Pod], ShapeFit | None] | None = None
         """Where the next pod like this one fits, nodes by themselves; None: that depends on more."""
+
+    def _new_search(self) -> NodeSearch:
+        return NodeSearch(
+            self._inventory,
+            self._request,
+            self._options,
+            managed=self._managed,
+            foreign=self._foreign,
+            headroom=self._headroom,
+        )
+
+    def _preferences_of(self, pod: Pod) -> PodPreferences | None:
+        honored = self._options.honor_preferences and not self._options.first_fit
+        return self._inventory.rules.preferences(pod) if honored else None
 
     def run(self) -> Decision | Unschedulable:
         """Raises AllocatorError, SelectorOverBudget, SliceSpent."""
@@ -128,24 +145,23 @@ class _Decision:
         if self._scope.vendor_rules:
             self._arranging = arranging_of(self._inventory, self._request.policies, managed)
         flat = estimate_if_uniform(self._inventory, managed, self._arranging)
-        if self._options.honor_preferences and not self._options.first_fit:
-            self._preferences = self._inventory.rules.preferences(self._request.pod)
-        # Columns alone cannot tell for `first-fit` (another order), foreign claims (another search),
-        # quotas (charged card by card) and preferences (another order): these take the full path.
-        # Masked devices are still in the columns.
-        request = self._request
-        special = (
-            self._options.first_fit
-            or self._foreign.claims
-            or self._headroom
-            or self._preferences is not None
-            or request.masked_devices
-        )
-        if flat is not None and not special:
-            self._search.fast_path = fast_path_of(self._inventory, self._managed, wanted)
-            if (found := self._decide_ranked(wanted, flat)) is not None:
+        self._wanted, self._flat = wanted, flat
+        self._preferences = self._preferences_of(self._request.pod)
+        # Sorted nodes cannot tell for preferences (another order), and count those beyond the quota as
+        # fitting, which reports of a single pod say.
+        if self.has_followers and (flat is not None or self._shared is not None):
+            self._search.fast_path = fast_path_of(self._inventory, self._managed, wanted, arranged=flat is None)
+            sorted_nodes = self._preferences is None and (self._headroom is None or self._shared is not None)
+            if flat is not None and sorted_nodes and (found := self._decide_ranked(wanted, flat)) is not None:
                 return found
         return self._decide_full(wanted, flat)
+
+    @property
+    def has_followers(self) -> bool:
+        """Whether columns tell which devices are chosen, and so `again` may answer: not for `first-fit`
+        (another order), foreign claims (another search) and masked devices (still in the columns).
+        """
+        return not (self._options.first_fit or self._foreign.claims or self._request.masked_devices)
 
     def _decide_ranked(self, wanted: Wanted, estimates: NodeEstimates) -> Decision | None:
         """Take the first of the sorted nodes, for a pod of a recent shape. None when every node must be evaluated."""
@@ -172,39 +188,50 @@ class _Decision:
             trace = self._trace(look, wanted, None, estimates)
             return self._decision(best, found[0], trace, ranked[: self._options.report_nodes], len(nodes))
         if self._search.fast_path is not None:
-            self._fit_of, self._wanted = inventory.rules.follow_fit(request.pod), wanted
+            self._fit_of = inventory.rules.follow_fit(request.pod)
         return self._decision(best, found[0], None, ranked[: self._options.report_nodes], len(nodes))
-
-    @property
-    def has_followers(self) -> bool:
-        """Whether `again` may answer."""
-        return self._fit_of is not None
 
     def again(self, request: SchedulingRequest) -> Decision | None:
         """Decide on another pod that differs in names alone, by what has changed since. None: it must be
-        decided in full.
+        decided in full. Raises SelectorOverBudget, SliceSpent.
         """
-        inventory, fast_path = self._inventory, self._search.fast_path
+        # the requests are those of the first pod's claims, and the policies go by its claims
+        self._request = replace(request, policies=self._request.policies)
+        self._headroom = self._inventory.quotas.headroom(request.pod.metadata.namespace)
+        for _, columns in self._wanted:
+            for column in columns:
+                column.refresh()
+        try:
+            return self._again_ranked() if self._fit_of is not None else self._again_full()
+        except AllocatorError:  # which names another pod's claim
+            return None
+
+    def _again_ranked(self) -> Decision | None:
+        inventory, request, fast_path = self._inventory, self._request, self._search.fast_path
         fit = self._fit_of(request.pod) if self._fit_of is not None else None
         if fit is None or fast_path is None:
             return None
-        if self._options.honor_preferences and inventory.rules.preferences(request.pod) is not None:
+        if self._preferences_of(request.pod) is not None:
             return None
-        for _, [column] in self._wanted:
-            column.refresh()
         nodes = ranked_by_shape(inventory, request, self._wanted, self._shared, fit)
         if not nodes:
             return None
         ranked = nodes.first(max(self._options.report_nodes, 1))
         best = int(ranked[0])
-        try:
-            found = fast_path.solve(best, self._search.chooser)
-        except AllocatorError:  # which names another pod's claim
-            return None
+        found = fast_path.solve(best, self._search.chooser, self._headroom)
         if found is None:
             return None
-        ranked = ranked[: self._options.report_nodes]
-        return self._decision(best, found, None, ranked, len(nodes), claims=request.claims)
+        return self._decision(best, found, None, ranked[: self._options.report_nodes], len(nodes))
+
+    def _again_full(self) -> Decision | None:
+        """Evaluate all nodes, with the columns and the sets that are known."""
+        request, fast_path = self._request, self._search.fast_path
+        self._preferences = self._preferences_of(request.pod)
+        self._company = Company(self._inventory, request)
+        self._search = self._new_search()
+        self._search.fast_path = fast_path
+        answer = self._decide_full(self._wanted, self._flat)
+        return answer if isinstance(answer, Decision) else None
 
     def _decide_full(self, wanted: Wanted, flat: NodeEstimates | None) -> Decision | Unschedulable:
         """Evaluate all nodes. `flat`: the estimates where no vendor ranks the nodes."""
@@ -356,13 +383,6 @@ class _Decision:
 
     # -- answers -----------------------------------------------------------------------------------
 
-    @cached_property
-    def _ours(self) -> list[tuple[int, int]]:
-        """(position in the pod, number in the input) of the claims that hami-dra allocates."""
-        numbers = {claim.key: number for number, claim in enumerate(self._managed.claims)}
-        keys = [entry.claim.key for entry in self._request.claims]
-        return [(position, numbers[key]) for position, key in enumerate(keys) if key in numbers]
-
     def _decision(
         self,
         row: int,
@@ -370,13 +390,9 @@ class _Decision:
         trace: Trace | None,
         ranked: Ints,
         fitting: int,
-        *,
-        claims: Sequence[PodClaim] | None = None,
     ) -> Decision:
-        """Build the answer. `ranked`: rows of the best nodes; `fitting`: how many fit; `claims`: of
-        another pod that differs in names alone.
-        """
-        claims = self._request.claims if claims is None else claims
+        """Build the answer. `ranked`: rows of the best nodes; `fitting`: how many fit."""
+        claims = self._request.claims
         if trace is not None:
             trace.solution = solution
         nodes, chooser, values = self._inventory.nodes, self._search.chooser, self._ranking.values

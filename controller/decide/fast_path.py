@@ -23,18 +23,20 @@ from controller.allocation.tentative import TentativeUsage
 from controller.decide.pre_score import Wanted
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import Device, Pool
+from controller.inventory.quota_headroom import Cost, QuotaHeadroom
 from controller.scoring.chooser import PolicyChooser
 from hami_dra.api.arrays import Bools, Positions
 from hami_dra.api.core import Node
 
-_Choice = tuple[list[int], list[float]]
-"""The devices of one request, best first: positions on the node, and scores."""
+_Choice = tuple[list[int], list[float], float]
+"""The devices of one request, best first: positions on the node, scores, and the vendor's score of the set."""
 
 
 class FastPath:
     """The fast path of decisions about one problem, for as long as no device is published.
 
-    `requests`: in order, each with its columns, which the caller keeps up to date.
+    `requests`: in order, each with its columns, which the caller keeps up to date. `arranged`: vendors
+    score the sets, so that only the search finds a set, and `learn` keeps it for nodes that are alike.
     """
 
     def __init__(
@@ -42,8 +44,11 @@ class FastPath:
         inventory: Inventory,
         problem: AllocationInput,
         requests: Sequence[tuple[ResolvedRequest, RequestColumns]],
+        *,
+        arranged: bool,
     ) -> None:
         self._inventory = inventory
+        self.arranged = arranged
         self._problem = problem
         self._requests = requests
         self._last = requests[-1][0]
@@ -55,7 +60,7 @@ class FastPath:
         self._admitted: dict[int, dict[Device, Consumption | None]] = {}
         """By shape of the request: devices that passed the rules that do not depend on usage."""
 
-    def solve(self, row: int, chooser: PolicyChooser) -> Solution | None:
+    def solve(self, row: int, chooser: PolicyChooser, headroom: QuotaHeadroom | None = None) -> Solution | None:
         """Return the solution on the node, or None where only the search over all its cards can tell."""
         inventory = self._inventory
         rows, node = inventory.rows_of(row), inventory.nodes.node(row)
@@ -67,8 +72,9 @@ class FastPath:
         # The full rules have the last word about the chosen cards. Any objection means that other
         # cards may do, so the search decides.
         tentative = TentativeUsage(inventory.usage)
+        spent: list[Cost] = []
         picks: list[list[Pick]] = [[] for _ in self._problem.claims]
-        for (view, _), (positions, scores) in zip(self._requests, choices, strict=True):
+        for (view, _), (positions, scores, score_of_set) in zip(self._requests, choices, strict=True):
             devices = [inventory.devices.device(each) for each in rows[positions].tolist()]
             admitted = self._admit(view, devices, node)
             for device, score in zip(devices, scores, strict=True):
@@ -79,20 +85,52 @@ class FastPath:
                     tentative.take(view, device, consumption)
                 chooser.scores[view.claim_key, view.name, device.id] = score
                 picks[view.claim_index].append(Pick(view, device, consumption))
+                if headroom is not None:
+                    spent.append(headroom.cost(device, consumption.consumed, shared=view.shared(device)))
+            if self.arranged:
+                chooser.note_set(view, devices, score_of_set)
+        # The search takes these devices too, one by one, where all of them are within the quota.
+        if headroom is not None and not headroom.allows(
+            headroom.nothing, [*map(sum, zip(*spent, strict=True))], headroom.nothing
+        ):
+            return None
         return Solution(node.metadata.name, self._problem, tuple(map(tuple, picks)), sum(map(len, picks)))
 
     def _choices_on(self, rows: Positions, node: Node, chooser: PolicyChooser) -> Sequence[_Choice] | None:
         """Return the choices, by columns alone. `rows`: of the devices of the node."""
         eligible = [column.codes[rows] == 0 for _, column in self._requests]
+        key = self._key(rows, node, eligible, chooser)
+        if key not in self._choices and not self.arranged:
+            self._choices[key] = self._choose(rows, eligible, chooser)
+        return self._choices.get(key)
+
+    def learn(self, row: int, solution: Solution, chooser: PolicyChooser) -> None:
+        """Note what the search found on a node, for nodes whose devices are alike."""
+        rows, node = self._inventory.rows_of(row), self._inventory.nodes.node(row)
+        position_of = {row: position for position, row in enumerate(rows.tolist())}
+        choices = []
+        for view, _ in self._requests:
+            chosen = [pick.device for pick in solution.picks[view.claim_index] if pick.request is view]
+            if len(chosen) < view.count or any(each.row not in position_of or each.is_part for each in chosen):
+                return
+            scores = [chooser.scores[view.claim_key, view.name, each.id] for each in chosen]
+            choices.append(([position_of[each.row] for each in chosen], scores, chooser.score_of_set(view, chosen)))
+        eligible = [column.codes[rows] == 0 for _, column in self._requests]
+        self._choices[self._key(rows, node, eligible, chooser)] = choices
+
+    def _key(self, rows: Positions, node: Node, eligible: Sequence[Bools], chooser: PolicyChooser) -> object:
+        """Return what the choices on a node depend on."""
         key: object = self._inventory.devices.states(rows).tobytes(), *[each.tobytes() for each in eligible]
         if any(chooser.reads_more_than_states(view) for view, _ in self._requests):
             key = key, node.metadata.name
         if len(eligible) > 1:  # the room that one request leaves to the next is not rounded
             consumed, device = self._inventory.usage.consumed, self._inventory.devices.device
             key = key, tuple([tuple(sorted(consumed(device(each).id).items())) for each in rows.tolist()])
-        if key not in self._choices:
-            self._choices[key] = self._choose(rows, eligible, chooser)
-        return self._choices[key]
+        if self.arranged:
+            layouts, row = self._inventory.layouts, self._inventory.nodes.index_of(node.metadata.name)
+            numbers = [int(layouts.numbers(each)[row]) for each in sorted(layouts.drivers())]
+            key = key, *numbers, layouts.position[rows].tobytes()
+        return key
 
     def _choose(self, rows: Positions, eligible: Sequence[Bools], chooser: PolicyChooser) -> Sequence[_Choice] | None:
         tentative = TentativeUsage(self._inventory.usage)
@@ -119,7 +157,7 @@ class FastPath:
                     return None
                 tentative.take(view, device, consumption)
             scores = [chooser.scores[view.claim_key, view.name, each.id] for each in chosen]
-            choices.append(([position_of[each.row] for each in chosen], scores))
+            choices.append(([position_of[each.row] for each in chosen], scores, 0.0))
         return choices
 
     def _admit(
@@ -138,7 +176,9 @@ def _is_available(tentative: TentativeUsage, device: Device, consumption: Consum
     return not tentative.held(device.id) and tentative.has_room(device.id, consumption)
 
 
-def fast_path_of(inventory: Inventory, problem: AllocationInput, wanted: Wanted) -> FastPath | None:
+def fast_path_of(
+    inventory: Inventory, problem: AllocationInput, wanted: Wanted, *, arranged: bool = False
+) -> FastPath | None:
     """Return the fast path, or None where cards depend on each other or on more than the columns
     hold.
 
@@ -152,4 +192,4 @@ def fast_path_of(inventory: Inventory, problem: AllocationInput, wanted: Wanted)
         if len(columns) > 1 or view.constraints or view.all_devices or view.admin_access or column.network_attached:
             return None
         requests.append((view, column))
-    return FastPath(inventory, problem, requests)
+    return FastPath(inventory, problem, requests, arranged=arranged)

@@ -92,9 +92,11 @@ class NodeSearch:
 
         Raises AllocatorError, AttemptSpent.
         """
-        found = self.fast_path.solve(row, self.chooser) if self.fast_path is not None else None
+        found = self.fast_path.solve(row, self.chooser, self._headroom) if self.fast_path is not None else None
         if found is None:
             found = self._within_budget(row)
+            if found is not None and self.fast_path is not None and self.fast_path.arranged:
+                self.fast_path.learn(row, found, self.chooser)
         if found is None:
             self.tried[row] = None
             return None

@@ -234,16 +234,28 @@ class _NodeQuestion:
 
 def _ask(estimates: NodeEstimates, questions: list[_NodeQuestion], nodes: Positions, size: int) -> None:
     """Fill in the estimates; each group of nodes that are equivalent for all requests is judged once."""
-    first, group = _groups(questions)
-    scores = np.zeros((len(first), 2), dtype=np.float64)
+    first, group = _groups(questions) if len(questions) > 1 else _classes(questions[0])
+    scores = np.zeros((2, len(first)), dtype=np.float64)
     codes = [""] * len(first)
     for number, node in enumerate(first.tolist()):
-        *scores[number], codes[number] = _judge(questions, node)
-    estimates.topology[nodes], estimates.tie[nodes] = scores[group].T
+        if node < 0:
+            continue
+        *scores[:, number], codes[number] = _judge(questions, node)
+    estimates.topology[nodes], estimates.tie[nodes] = scores[:, group]
     for code in sorted({code for code in codes if code}):
         refused = np.zeros(size, dtype=np.bool_)
         refused[nodes[np.array([each == code for each in codes])[group]]] = True
         estimates.refused[code] = refused
+
+
+def _classes(question: _NodeQuestion) -> tuple[Positions, Ints]:
+    """Return a member of each class of nodes, and per node the number of its class; members of classes
+    without nodes are -1.
+    """
+    group = question.number - NO_SAY
+    member = np.full(len(question.node_classes) + 1, -1, dtype=np.intp)
+    member[group] = np.arange(len(group))
+    return member, group
 
 
 def _groups(questions: list[_NodeQuestion]) -> tuple[Positions, Ints]:

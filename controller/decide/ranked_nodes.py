@@ -25,7 +25,7 @@ from controller.decide.scheduling_request import SchedulingRequest
 from controller.inventory.columns import NOWHERE, UNSEEN
 from controller.inventory.inventory import Inventory
 from controller.rules.node_filters import ShapeFit
-from controller.scoring.formulas import sort_sign
+from controller.scoring.formulas import lowest_first, sort_sign
 from hami_dra.api.arrays import Codes, Floats, Positions
 
 _FEW: Final = 16
@@ -47,7 +47,7 @@ class RankedNodes:
 
     `sign`: +1 if the lowest score is the best, -1 if the highest is. `offered`: resources that rule
     a node out. `among`: only these nodes; None: all. Nodes are sorted by (sign * score, rank of the name); a changed node is moved by
-    bisection:
+    bisection. Only a second look sorts all:
 
     >>> from types import SimpleNamespace as Fake
     >>> nodes = Fake(size=3, rank=np.array([1, 0, 2]), score=np.array([5.0, 5.0, 2.0]))
@@ -82,31 +82,40 @@ class RankedNodes:
         self._key: list[float] = []
         """By row, the scores of `_entries`; NaN where the node does not fit."""
         self._row_of_rank: Positions = np.zeros(0, dtype=np.intp)
+        self._unsorted: tuple[Floats, Positions] | None = None
+        """`_key` as an array, and the fitting rows, until a second look is taken."""
 
     def __len__(self) -> int:
         """Return the number of fitting nodes."""
-        return len(self._entries)
+        return len(self._entries if self._unsorted is None else self._unsorted[1])
 
     def first(self, most: int) -> Positions:
         """Return the rows of the best nodes, best first."""
+        if self._unsorted is not None:
+            key, rows = self._unsorted
+            return lowest_first(key, self._inventory.nodes.rank, rows, most)
         return self._row_of_rank[[rank for _, rank in self._entries[:most]]]
 
     def build(self, codes: Codes) -> None:
-        """Sort all nodes. `codes`: by row, the reason against the pod."""
-        nodes = self._inventory.nodes
-        everything = np.arange(nodes.size)
-        rank = nodes.rank
+        """Evaluate all nodes. `codes`: by row, the reason against the pod."""
         key = self._keys(codes)
+        self._unsorted = key, np.flatnonzero(~np.isnan(key))
+
+    def _sort(self, key: Floats, rows: Positions) -> None:
+        nodes = self._inventory.nodes
+        rank = nodes.rank
         self._key = key.tolist()
-        rows = np.flatnonzero(~np.isnan(key))
         keys, ranks = key[rows], rank[rows]
         order = np.lexsort((ranks, keys))
         self._entries = list(zip(keys[order].tolist(), ranks[order].tolist(), strict=True))
         self._row_of_rank = np.empty(nodes.size, dtype=np.intp)
-        self._row_of_rank[rank] = everything
+        self._row_of_rank[rank] = np.arange(nodes.size)
+        self._unsorted = None
 
     def update(self, codes: Codes, changed: Iterable[int]) -> None:
         """Move the changed nodes to their new positions. `changed`: rows of all nodes that may differ, each once."""
+        if self._unsorted is not None:
+            self._sort(*self._unsorted)
         ranks = self._inventory.nodes.rank
         for row in changed:
             old, new, rank = self._key[row], self._key_of(codes, row), ranks.item(row)

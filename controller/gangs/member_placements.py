@@ -24,6 +24,9 @@ from hami_dra.api.resource import AllocationResult, DeviceRequest, ResourceClaim
 STEPS_PER_DECISION: Final = 40
 """What a decision about one member costs of an attempt, in steps of a search: a quarter of a millisecond."""
 
+_MOST_REASONS: Final = 64
+"""Kinds of members without a place that say why; further ones say no more than that no node fits."""
+
 
 class OutOfSteps(Exception):
     """The search has made as many decisions as it may."""
@@ -69,6 +72,7 @@ class MemberPlacements:
     ) -> None:
         self._inventory = inventory
         self._options = options
+        self._silent = replace(options, says_why=False)
         self._trial: Final = inventory.trial()
         self._brought: dict[int, list[str]] = {}
         """By index: uids of the claims that the member was the first to allocate."""
@@ -116,9 +120,10 @@ class MemberPlacements:
             raise OutOfSteps
         self.steps += 1
         request = self._request_of(member.request, restriction)
+        options = self._options if len(self._refused) < _MOST_REASONS else self._silent
         try:
             self._charge()
-            answer = decide(self._inventory, request, self._options, self._alike_of(member, restriction))
+            answer = decide(self._inventory, request, options, self._alike_of(member, restriction))
         except AttemptSpent as cause:
             if self._options.attempt is not None and self._options.attempt.is_last:
                 raise OutOfSteps from cause

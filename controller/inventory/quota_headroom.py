@@ -98,7 +98,7 @@ class QuotaHeadroom(Struct, frozen=True):
             name.of(taken, whole=whole, model=device.model) if name in quotas.names else 0 for name in self.names
         )
 
-    def allows(self, spent: Sequence[int], cost: Cost, reserve: Sequence[int]) -> bool:
+    def allows(self, spent: Sequence[int], cost: Sequence[int], reserve: Sequence[int]) -> bool:
         """Return whether `cost` may be added to what the decision has spent.
 
         `reserve`: what must be left for later requests.

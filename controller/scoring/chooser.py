@@ -182,6 +182,16 @@ class PolicyChooser:
                 chosen.setdefault((pick.request.claim_key, pick.request.name), set()).add(pick.device.id)
         return sum(self._topology.get((*key, frozenset(devices)), 0.0) for key, devices in chosen.items())
 
+    def note_set(self, request: ResolvedRequest, devices: Iterable[Device], score: float) -> None:
+        """Note the vendor's score of a set."""
+        key = request.claim_key, request.name, frozenset(device.id for device in devices)
+        self._topology[key] = score
+
+    def score_of_set(self, request: ResolvedRequest, devices: Iterable[Device]) -> float:
+        """Return the vendor's score of a set; 0 if it arranged none."""
+        key = request.claim_key, request.name, frozenset(device.id for device in devices)
+        return self._topology.get(key, 0.0)
+
     # -- one request, some devices -----------------------------------------------------------------
 
     def _parts(
@@ -332,8 +342,7 @@ class PolicyChooser:
                 # The policy chooses the set; inside it containers see the cards in order of their
                 # numbers.
                 chosen = sorted((devices[rank] for rank in ranks), key=lambda device: int(position[device.row]))
-                key = request.claim_key, request.name, frozenset(device.id for device in chosen)
-                self._topology[key] = tier.score
+                self.note_set(request, chosen, tier.score)
                 yield chosen
 
 

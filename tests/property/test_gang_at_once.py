@@ -32,12 +32,14 @@ def world(draw):
     """Nodes with shared cards, whole ones, and cards that are published whole and in halves; some in use."""
     divided = draw.random() < 0.3
     inventory = cluster(0)
+    fleet = linked(draw) if draw.random() < 0.3 else None
+    """The cards of every node, if all are alike."""
     for number in range(draw.randint(2, 12)):
         name = f"n{number:02}"
         labels = {KEYS[0]: name, "rack": f"r{number // 3}", "zone": f"z{number % 2}"}
         inventory.node_changed(None, node(name, labels=labels))
-        devices = [device(draw, index) for index in range(draw.randint(1, 4))]
-        cut = [*range(draw.randint(0, 2))] if divided else []
+        devices = fleet or [device(draw, index) for index in range(draw.randint(1, 4))]
+        cut = [*range(draw.randint(0, 2))] if divided and not fleet else []
         for index in cut:
             devices += [part(f"whole-{index}", "whole", index, 2)]
             devices += [part(f"half-{index}-{half}", "half", index, 1) for half in range(2)]
@@ -47,7 +49,7 @@ def world(draw):
         inventory.slice_changed(None, counters)
     if draw.random() < 0.2:
         inventory.quota_changed(None, quota_object({"nvidia.com/gpu": draw.randint(3, 30)}))
-    for number in range(draw.randint(0, 6)):
+    for number in range(0 if fleet else draw.randint(0, 6)):
         tenant = member(f"t{number}", node_policy=draw.choice(["binpack", "spread"]), **draw.choice(AMOUNTS))
         answer = decide(inventory, tenant, OPTIONS)
         if isinstance(answer, Decision):
@@ -61,6 +63,16 @@ def device(draw, index):
         return whole(index)
     taints = {"taints": [{"key": "mine", "effect": "NoSchedule"}]} if draw.random() < 0.1 else {}
     return card(index, memory=draw.choice(["16Gi", "24Gi"]), shares=draw.choice(["2", "10"]), **taints)
+
+
+def linked(draw):
+    """Cards in islands: what a node gives depends on which of them are idle."""
+    found = [card(index, shares="2") for index in range(draw.choice([4, 8]))]
+    islands = draw.choice([2, 3, 4])
+    for index, each in enumerate(found):
+        if draw.random() < 0.9:
+            each["attributes"]["hami.io/linkGroup"] = {"int": index // islands}
+    return found
 
 
 def relation(draw):
@@ -80,7 +92,7 @@ def relation(draw):
 def kind(draw, shared):
     """Return what makes a member of one kind by its name. `shared`: a claim that some kinds use beside their own."""
     requests = [
-        request(f"r{number}", count=draw.choice([1, 1, 1, 2]), **draw.choice(AMOUNTS[draw.choice([0, 1, 1]) :]))
+        request(f"r{number}", count=draw.choice([1, 1, 1, 2, 3]), **draw.choice(AMOUNTS[draw.choice([0, 1, 1]) :]))
         for number in range(draw.choice([1, 1, 2, 2, 3]))
     ]
     if draw.random() < 0.1:

@@ -19,7 +19,7 @@ from tests.support.gang_requests import OPTIONS, cluster, gang, member, nodes_of
 HOSTNAME = "kubernetes.io/hostname"
 MOST = 12
 """Millions of additions that a decision may take the time of, with `MOST_KINDS` and some more kinds of members."""
-MOST_OF_ALL_UNLIKE = 45
+MOST_OF_ALL_UNLIKE = 30
 """The same where no two of 1,000 members are alike."""
 ROUNDS = 7
 

@@ -5,12 +5,12 @@ from unittest.mock import patch
 
 import pytest
 
-from controller.decide import PodClaim, SchedulingRequest
+from controller.decide import PodClaim, SchedulingRequest, node_search
 from controller.gangs import UnitDecision, decide_gang
 from controller.gangs.member_placements import MemberPlacements
 from controller.scoring.policies import DevicePolicy, Policies
-from tests.cards import claim, pod, request
-from tests.support.gang_requests import OPTIONS, cluster, gang
+from tests.cards import card, claim, pod, request
+from tests.support.gang_requests import OPTIONS, cluster, devices_of, gang, member
 
 HOST = "kubernetes.io/hostname"
 
@@ -40,6 +40,26 @@ def test_no_member_is_placed_where_another_keeps_it_away():
     found = decide_gang(inventory, gang(*members), OPTIONS)
     at = {r.pod.metadata.name: d.node for r, d in found.placed}
     assert at["m0"] != at["m2"], at
+
+
+def test_what_the_search_finds_is_taken_on_all_nodes_that_are_alike():
+    def islands(_number):
+        cards = [card(index, shares="1") for index in range(8)]
+        for index, each in enumerate(cards):
+            each["attributes"]["hami.io/linkGroup"] = {"int": index // 4}
+        return cards
+
+    inventory = cluster(20, devices=islands)
+    members = [member(f"p{number:02}", 4, device_policy="topology-aware") for number in range(40)]
+    with patch.object(node_search, "solve", side_effect=node_search.solve) as searched:
+        found = decide_gang(inventory, gang(*members), OPTIONS)
+    assert isinstance(found, UnitDecision)
+    assert searched.call_count == 2  # a node that is idle, and one of which an island is taken
+    taken = devices_of(found)
+    assert len(taken) == 160
+    for _, decision in found.placed:
+        [entry] = decision.allocations
+        assert len({int(each["device"][-1]) // 4 for each in entry.allocation["devices"]["results"]}) == 1
 
 
 def places(members, inventory, least):
