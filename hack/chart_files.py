@@ -70,7 +70,7 @@ def with_declared_options(schema: dict[str, Any]) -> dict[str, Any]:
     for place, allowed in (
         (values["mode"], get_args(Mode)),
         (values["log"]["properties"]["format"], _words_of(Log, "log_format")),
-        (controller["nodePolicy"], names.NODE_POLICIES),
+        (controller["nodePolicy"], (*names.NODE_POLICIES, *names.RENAMED_NODE_POLICIES)),
         (controller["preferences"], _words_of(SchedulerOptions, "preferences")),
         (controller["preemption"], _words_of(ControllerPreemption, "preemption")),
         (controller["preemptionPdb"], _words_of(ControllerPreemption, "preemption_pdb")),

@@ -4,7 +4,7 @@ arrays.
 Called by `scoring.free_capacity` (all candidate nodes) and by `scoring.chooser` (the node that is
 searched): one rule for both, so that a node is judged by the cards that it will give. Pure.
 
-The rule (docs/packing.md): break no idle card if a used one has room, then the tightest fit. Whole
+The rule (docs/design/packing.md): break no idle card if a used one has room, then the tightest fit. Whole
 cards come from the smallest island that holds them all; else from the largest ones. Equal cards in
 their order.
 """

@@ -1,7 +1,7 @@
 """The node policy `fair-share`: do not strand cards, do not break cards, then fewest cards left.
 Pure; arrays in, costs out.
 
-Formula and constants: docs/packing.md. Cards are counted in millionths (`roles.WHOLE_CARD`), a
+Formula and constants: docs/design/packing.md. Cards are counted in millionths (`roles.WHOLE_CARD`), a
 card's use is the larger of its shares of memory and of cores; so cards of different sizes, several
 vendors and nodes without memory figures need no rule of their own. Called by `scoring.ranking`.
 """
@@ -100,7 +100,7 @@ class Cost(Struct, frozen=True):
 
 
 def cost(before: CardTotals, after: CardTotals, weights: Packing) -> Cost:
-    """Return the terms of packing by fair share, see docs/packing.md. `after`: with the pod.
+    """Return the terms of packing by fair share, see docs/design/packing.md. `after`: with the pod.
 
     A node of 8 cards and 128 CPU has 4 idle cards and 32 CPU left, so with theta = 0.5 (8 CPU a
     card) nothing is stranded. The pod takes one card and 24 CPU: then 8 CPU are left for 3 cards,

@@ -21,7 +21,7 @@ from hami_dra.vendors.preference_keys import NO_PREFERENCES, RequestPreferences
 
 
 class Packing(Struct, frozen=True):
-    """Defaults and formula: docs/packing.md."""
+    """Defaults and formula: docs/design/packing.md."""
 
     theta: float = 0.65
     """A free card counts only while this fraction of its fair share of the node's CPU and memory is left."""
@@ -145,10 +145,11 @@ class Policies(Struct, frozen=True):
 
 @lru_cache(maxsize=64)
 def parse_node_policy(value: str, where: str) -> str:
-    """Parse a node policy. Raises InvalidPolicy.
+    """Parse a node policy, a deprecated one as what it stands for. Raises InvalidPolicy.
 
     `where`: the place of the value, for the message: an annotation of some object, or an option.
     """
+    value = names.RENAMED_NODE_POLICIES.get(value, value)
     if value not in names.NODE_POLICIES:
         raise _unknown(where, value, names.NODE_POLICIES)
     return value

@@ -65,6 +65,7 @@ def pod_notices(pod: Raw, served: Served, *, is_ours: bool) -> list[str]:
         _scheduling(spec, served.schedulers, is_ours=is_ours),
         _gang(metadata, spec, served.gang_sources, is_ours=is_ours),
         unusable_values(metadata),
+        _deprecated_values(metadata),
         unread_keys(metadata),
         _unused_claims(spec),
         _unread_resources(spec, served),
@@ -75,6 +76,12 @@ def pod_notices(pod: Raw, served: Served, *, is_ours: bool) -> list[str]:
 def unusable_values(metadata: Raw) -> list[str]:
     """Return a sentence for each annotation whose value hami-dra cannot use: the pod would wait."""
     return invalid_values(_texts(metadata, "annotations"))
+
+
+def _deprecated_values(metadata: Raw) -> Iterator[str]:
+    value = _texts(metadata, "annotations").get(names.NODE_POLICY, "")
+    if (renamed := names.RENAMED_NODE_POLICIES.get(value)) is not None:
+        yield f"annotation {names.NODE_POLICY}: {value!r} is deprecated and means {renamed}; write {renamed}"
 
 
 def unread_keys(metadata: Raw) -> Iterator[str]:

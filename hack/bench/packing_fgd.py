@@ -8,7 +8,7 @@ over `Typical`. A pod goes where it makes this grow least:
     d = F before - F after, in cards;  score = trunc(100 / (1 + exp(-d)))
 
 Equal scores, of which there are many: the best fit, by what is left of CPU and cards. `FgdRanker`
-takes the place of `scoring.ranking.rank_nodes` (`Options.rank_nodes`). Docs: docs/packing.md. Pure.
+takes the place of `scoring.ranking.rank_nodes` (`Options.rank_nodes`). Docs: docs/design/packing.md. Pure.
 """
 
 from collections.abc import Iterator

@@ -5,6 +5,7 @@ Sources: HAMi's annotations and reason codes (pkg/device/common), Kubernetes' we
 
 from collections.abc import Mapping
 from enum import Flag, auto
+from types import MappingProxyType
 from typing import Final
 
 DOMAIN: Final = "hami.io"
@@ -272,6 +273,8 @@ NODE_POLICIES: Final = (*HAMI_NODE_POLICIES, FAIR_SHARE)
 """Those that HAMi lacks have a ranking of their own (`controller.scoring.ranking`), which orders the cards
 of a node, too; to vendors they are a `binpack`. Help, completion, dashboard and chart list what is here.
 """
+RENAMED_NODE_POLICIES: Final = MappingProxyType({"fgd": FAIR_SHARE})
+"""Deprecated value → the policy that it stands for; with a notice, until the second minor version after 0.2.0."""
 DEVICE_POLICIES: Final = (SPREAD, BINPACK, TOPOLOGY_AWARE, MUTEX, NUMA)
 
 # --- attributes and capacities --------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`fair-share`, and the `fgd` it is compared with, against slow oracles written from docs/packing.md, in exact fractions.
+"""`fair-share`, and the `fgd` it is compared with, against slow oracles written from docs/design/packing.md, in exact fractions.
 
 A random cluster takes random jobs through the real `decide`. Beside it a model keeps what is left of every card; for each job the
 values of all nodes that fit must be those that the model says, the best of them is chosen, ties by name, and the card is the best.

@@ -2,10 +2,12 @@
 
 import pytest
 
+from controller.scoring import parse_node_policy
 from controller.webhook.convert import ConversionRefused, Options, convert_pod
 from controller.webhook.files import convert_documents
 from controller.webhook.notices import MOST, unread_keys
 from controller.webhook.workloads import workload_notices
+from hami_dra.api import names
 from hami_dra.driver.simulated import machine
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.vendors.annotations import USER_ANNOTATIONS
@@ -49,6 +51,13 @@ def test_names_that_a_device_plugin_serves_are_left_alone():
     report = simulated(offering, pod("p", limits=dict.fromkeys(names, 1)))
     assert [entry["node"] for entry in report.placements] == ["n"]
     assert report.notes == report.notices == []
+
+
+def test_a_policy_that_was_renamed_counts_with_a_notice():
+    annotations = {names.NODE_POLICY: "fgd"}
+    (warning,) = convert_pod(pod("p", limits={"nvidia.com/gpu": 1}, annotations=annotations), "default").warnings
+    assert warning == "annotation hami.io/node-scheduler-policy: 'fgd' is deprecated and means fair-share; write fair-share"
+    assert parse_node_policy("fgd", "--node-policy") == names.FAIR_SHARE
 
 
 def test_mig_profiles_by_name_are_refused_with_what_to_write():
