@@ -7,6 +7,7 @@ may be a victim is kube-scheduler's rule, extended to devices (docs/preemption.m
 
 from controller.preemption.bounds import NOT_ENOUGH
 from controller.preemption.budgets import Budgets
+from controller.preemption.deletion_costs import deletion_costs
 from controller.preemption.plan import PATIENCE, NoPlan, PreemptionPlan, PreemptionRules
 from controller.preemption.preempt import Preemption, Search, doubled
 from controller.preemption.soonest import Vacancy, soonest

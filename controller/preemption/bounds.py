@@ -80,9 +80,12 @@ class HeldDevices:
     def knows(self, claim: str) -> bool:
         return claim in self._claims
 
+    def devices(self, claims: Iterable[str]) -> list[DeviceId]:
+        return [device for claim in claims for device in self._claims.get(claim, ())]
+
     def number(self, claims: Iterable[str]) -> int:
         """Return how many devices the claims hold."""
-        return sum([len(self._claims.get(claim, ())) for claim in claims])
+        return len(self.devices(claims))
 
     def columns(self, devices: DeviceColumns) -> tuple[Floats, Floats]:
         """Return the lowest and the highest priority, by row; `NOT_ENOUGH` and `NO_VICTIM` where no claim is known."""

@@ -29,7 +29,7 @@ from controller.reconcile.binding import (
 )
 from controller.reconcile.fence import Fence, Prober, is_fence_rule, remove_rule
 from controller.reconcile.observability import QuotaNotes, UnreadableObjects, VanishedWatch
-from controller.reconcile.preemption import Preemptor
+from controller.reconcile.preemption import DeletionCosts, Preemptor
 from controller.reconcile.queueing import PodAssessor, SelectorBudgets, Triggers, VolumeTriggers, WaitingPods
 from controller.reconcile.repair import (
     Deallocator,
@@ -154,6 +154,10 @@ class Term:
                 self._vanished.report_all()
                 ends.callback(informers.quotas.subscribe(self._quota_notes.quota_changed))
                 group.create_task(self._quota_notes.run(), name="quota notes")
+                if settings.preemption.deletion_cost:
+                    costs = DeletionCosts(self._context)
+                    ends.callback(informers.pods.subscribe(costs.pod_changed))
+                    group.create_task(costs.run(), name="deletion costs")
                 if self._converted_claims is not None:
                     group.create_task(self._converted_claims.run(), name="converted claims")
                 for helper in self._helpers:

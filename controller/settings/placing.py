@@ -111,6 +111,13 @@ class ControllerPreemption(PreemptionOptions, frozen=True, kw_only=True):
             duration(least=0),
         ),
     ] = 600.0
+    deletion_cost: Annotated[
+        bool,
+        Option(
+            "on: write pod-deletion-cost on pods of ReplicaSets, so that a scale-in frees whole devices and nodes.",
+            ON_OFF,
+        ),
+    ] = False
     preemption_victims_most: int = 8
     """Victims of one pod; of a gang as many as it has devices, if that is more."""
     evictions_per_minute: int = 60

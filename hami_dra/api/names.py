@@ -58,6 +58,9 @@ NODE_LACKS: Final = "hami.io/node-lacks"
 """On a ResourceSlice of a node driver: what containers on the node would lack (`hami_dra.api.nodelacks`)."""
 QUOTA_USED: Final = "hami.io/quota-used"
 """On a ResourceQuota: JSON, key for cards (`limits.nvidia.com/gpumem`) → amount used, in the unit of the key."""
+POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+DELETION_COST: Final = "hami.io/deletion-cost"
+"""On a pod of a ReplicaSet: the cost that hami-dra wrote; one that differs is someone else's."""
 FLEET_LABEL: Final = "hami.io/fleet"
 """On the nodes and slices of a simulated fleet: its name."""
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
@@ -170,6 +173,8 @@ ANNOTATIONS: Final[Mapping[str, Read]] = {
     PREEMPTIBLE: Read.TENANT | Read.USER | Read.DECISION,
     MIN_RUNTIME: Read.TENANT | Read.USER | Read.DECISION,
     PREEMPTION_DELAY: Read.TENANT | Read.USER | Read.DECISION,
+    POD_DELETION_COST: Read.TENANT,
+    DELETION_COST: Read.TENANT,
     CONVERTED_REQUEST: Read.TENANT | Read.DECISION,
     BIND_COMPLETED: Read.TENANT | Read.DECISION,
     SELECTED_NODE: Read.TENANT | Read.DECISION,

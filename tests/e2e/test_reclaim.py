@@ -1,4 +1,4 @@
-"""Reclaim by guarantee on a real control plane: a team gets what it is owed from one of higher priority, once, and keeps it.
+"""Reclaim by guarantee and scale-in on a real control plane: a team gets what it is owed, once, and keeps it.
 
 What may go wrong meanwhile is played in virtual time (tests/unit/reconcile/preemption/test_reclaim_life.py).
 """
@@ -10,10 +10,10 @@ import pytest
 from hack.installation import QUICK
 from hami_dra.api import names
 from tests.e2e.lab import EVENTS, T4
-from tests.e2e.objects import deployment, pod, priority_class, request, template
+from tests.e2e.objects import deployment, pod, policies, priority_class, request, template
 from tests.support.quotas import guarantee
 
-ON = (*QUICK, "--preemption=devices", "--save-after=0s")
+ON = (*QUICK, "--preemption=devices", "--save-after=0s", "--deletion-cost=on")
 QUIET = 8
 """Seconds in which nothing more happens."""
 
@@ -103,3 +103,32 @@ def test_control_without_the_label_the_same_quota_is_a_limit_and_takes_nothing_b
     lab.wait_event("poor", "FilteringFailed")
     time.sleep(QUIET)
     assert (running(lab, lab.namespace), len(running(lab, rich))) == ([], 4)
+
+
+def test_a_scale_in_frees_whole_cards(lab):
+    """Two pods share a card; the youngest, which would go first, shares one with a pod that stays."""
+    lab.machines(T4, "n0")
+    lab.create(template("half", request(memory="6Gi", cores="0")))
+    packed = policies("binpack", "binpack")
+    lab.create(deployment("web", 2, pod("web", templates=["half"], annotations=packed)))
+    lab.wait_running(2)
+    (first,) = {each.devices[0] for each in lab.placements()}
+    lab.create(pod("other", templates=["half"], annotations=packed))
+    lab.wait_running(3)
+    scale(lab, 3)
+    lab.wait_running(4)
+    assert sorted(each.devices[0] for each in lab.placements()).count(first) == 2
+
+    def costs():
+        annotations = [each["metadata"].get("annotations", {}) for each in pods(lab, lab.namespace)]
+        return sorted(int(each[names.POD_DELETION_COST]) for each in annotations if names.POD_DELETION_COST in each)
+
+    # the first two may have theirs from before the other pod came: they change after five minutes
+    lab.api.wait_for("the costs", lambda: [each > 1_000_000 for each in costs()] == [False, False, True], seconds=30)
+    scale(lab, 1)
+    lab.api.wait_for("two pods to go", lambda: len(lab.placements()) == 2)
+    assert first not in {each.devices[0] for each in lab.placements()}
+
+
+def scale(lab, replicas):
+    lab.api.patch(f"/apis/apps/v1/namespaces/{lab.namespace}/deployments/web", {"spec": {"replicas": replicas}})

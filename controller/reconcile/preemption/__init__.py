@@ -6,6 +6,7 @@
 | `reservations` | places for units that have waited for long |
 | `holds` | the places, and what concerns them |
 | `evictor` | nominations and evictions, written in the background |
+| `deletion_costs` | which pods of a ReplicaSet go first when it is scaled in |
 | `left_claims` | claims that are about to be free |
 | `notes` | the events |
 
@@ -13,6 +14,7 @@ Exists in exclusive mode, unless `--preemption` is off and `--save-after` 0. A n
 victims where enough pods terminate already. The nomination leads it to the same node.
 """
 
+from controller.reconcile.preemption.deletion_costs import DeletionCosts
 from controller.reconcile.preemption.evictor import Evictor
 from controller.reconcile.preemption.holds import Hold, Holds
 from controller.reconcile.preemption.preemptor import Preemptor

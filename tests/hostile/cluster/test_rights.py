@@ -364,6 +364,13 @@ def test_the_controller_lifts_its_gate_and_nominates_a_node(controller, a_pod):
         assert reported["status"].get("nominatedNodeName") == node
 
 
+def test_the_controller_writes_deletion_costs_and_takes_them_back(controller, a_pod):
+    keys = (names.POD_DELETION_COST, names.DELETION_COST)
+    for cost in ("100", None):
+        written = controller.patch(a_pod, {"metadata": {"annotations": dict.fromkeys(keys, cost)}})
+        assert written["metadata"].get("annotations", {}).get(names.POD_DELETION_COST) == cost
+
+
 def test_the_controllers_token_raises_no_quota(controller, create, control_plane):
     item = {
         "apiVersion": "v1",

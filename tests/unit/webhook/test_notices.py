@@ -56,7 +56,10 @@ def test_names_that_a_device_plugin_serves_are_left_alone():
 def test_a_policy_that_was_renamed_counts_with_a_notice():
     annotations = {names.NODE_POLICY: "fgd"}
     (warning,) = convert_pod(pod("p", limits={"nvidia.com/gpu": 1}, annotations=annotations), "default").warnings
-    assert warning == "annotation hami.io/node-scheduler-policy: 'fgd' is deprecated and means fair-share; write fair-share"
+    assert (
+        warning
+        == "annotation hami.io/node-scheduler-policy: 'fgd' is deprecated and means fair-share; write fair-share"
+    )
     assert parse_node_policy("fgd", "--node-policy") == names.FAIR_SHARE
 
 
