@@ -78,7 +78,7 @@ class Selection(Struct, frozen=True, kw_only=True):
                 found, packing=tuple(each for each in found.packing if each.vendor in vendors)
             )
         only = self.listed if self.quota else self.namespace
-        return StatusView(self, found, inventory.quotas.lines(None if only is None else [only]))
+        return StatusView(self, found, inventory.quotas.lines(None if only is None else [only], guarantees=True))
 
     def _chosen_nodes(self, nodes: "Iterable[Node]") -> Collection[str] | None:
         """Return the nodes that are named or have the labels; None: all."""

@@ -91,7 +91,11 @@ class LimitTable(PageTable[QuotaLine]):
 
     async def find(self, query: Query) -> list[QuotaLine]:
         text = query.get("q", "").strip()
-        return [line for line in self._source.inventory.quotas.lines(self._source.namespaces) if text in line.namespace]
+        return [
+            line
+            for line in self._source.inventory.quotas.lines(self._source.namespaces, guarantees=True)
+            if text in line.namespace
+        ]
 
 
 class UsageTable(CardsTable[NamespaceView]):

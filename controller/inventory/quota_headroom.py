@@ -35,12 +35,15 @@ class QuotaLine(Struct, frozen=True, rename="camel"):
     """Amount that allocated claims of the namespace hold, including those being written now. Rounded up to the unit."""
     hard: int
     """The limit, rounded down to the unit. 0: nothing may be allocated."""
+    kind: str = "limit"
+    """Or `guarantee`: `hard` is what the namespace is owed."""
 
     @classmethod
-    def of(cls, namespace: str, limit: Limit, used: int) -> "QuotaLine":
+    def of(cls, namespace: str, limit: Limit, used: int, kind: str = "limit") -> "QuotaLine":
         """`used`: in grains."""
         name = limit.name
-        return cls(namespace, limit.quota, name.key, name.unit, name.in_units(used), limit.grains // name.per_unit)
+        hard = limit.grains // name.per_unit
+        return cls(namespace, limit.quota, name.key, name.unit, name.in_units(used), hard, kind)
 
 
 def owed(namespace: str, lines: Iterable[QuotaLine]) -> str:

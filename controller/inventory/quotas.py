@@ -46,6 +46,7 @@ class QuotaBook:
         self._quotas: defaultdict[str, dict[str, tuple[ResourceQuotaSpec, str, tuple[Limit, ...]]]] = defaultdict(dict)
         """By namespace and name, guarantees too: each is read when it changes, not when another one does."""
         self._limits: dict[str, tuple[Limit, ...]] = {}
+        self._guarantees: dict[str, tuple[Limit, ...]] = {}
         self.owed: dict[str, Charge] = {}
         """Namespace → what it is owed, only those with a guarantee. Of several the largest counts, by resource."""
         self._incarnations = UidTracker()
@@ -101,15 +102,17 @@ class QuotaBook:
         limits = self._limits.get(namespace)
         return QuotaHeadroom.of(namespace, limits, self.used(namespace)) if limits else None
 
-    def lines(self, namespaces: Iterable[str] | None = None) -> list[QuotaLine]:
+    def lines(self, namespaces: Iterable[str] | None = None, *, guarantees: bool = False) -> list[QuotaLine]:
         """Return lines by namespace, then quota, then in the order in which the quota lists its keys.
 
-        `namespaces`: only these; None: all that have a quota for cards.
+        `namespaces`: only these; None: all that have a quota for cards. `guarantees`: also what is owed.
         """
+        chosen = sorted({*self._limits, *self._guarantees} if namespaces is None else set(namespaces))
         return [
-            QuotaLine.of(namespace, limit, self.used(namespace).get(limit.name.resource, 0))
-            for namespace in sorted(self._limits if namespaces is None else set(namespaces))
-            for limit in self.limits(namespace)
+            QuotaLine.of(namespace, limit, self.used(namespace).get(limit.name.resource, 0), kind)
+            for namespace in chosen
+            for kind, limits in (("limit", self._limits), ("guarantee", self._guarantees if guarantees else {}))
+            for limit in limits.get(namespace, ())
         ]
 
     def problem(self, quota: ResourceQuota) -> str:
@@ -190,14 +193,16 @@ class QuotaBook:
     def _relimit(self, namespace: str) -> None:
         stated = [(limit, label) for _, (_, label, found) in sorted(self._quotas[namespace].items()) for limit in found]
         limits, owed = tuple([limit for limit, label in stated if label != names.GUARANTEE]), Counter[str]()
-        for limit in [limit for limit, label in stated if label == names.GUARANTEE]:
+        guarantees = tuple([limit for limit, label in stated if label == names.GUARANTEE])
+        for limit in guarantees:
             owed[limit.name.resource] = max(owed[limit.name.resource], limit.grains)
         self._limits.pop(namespace, None)
         self.owed.pop(namespace, None)
+        self._guarantees.pop(namespace, None)
         if limits:
             self._limits[namespace] = limits
         if owed:
-            self.owed[namespace] = owed
+            self.owed[namespace], self._guarantees[namespace] = owed, guarantees
         self.version += 1
         if stated and namespace not in self._used:
             self._used[namespace] = Counter()

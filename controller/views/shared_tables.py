@@ -31,6 +31,7 @@ QUOTAS: "Final[Columns[QuotaLine]]" = (
     plain("used", lambda line: line.used, "Used", number=True),
     plain("hard", lambda line: line.hard, "Allowed", number=True),
     plain("unit", lambda line: line.unit),
+    plain("kind", lambda line: line.kind, "Kind", sort=lambda line: (line.kind, line.namespace)),
     Column("share", "Share", sort=lambda line: line.used / line.hard if line.hard else float(line.used > 0)),
 )
 NAMESPACES: "Final[Columns[NamespaceView]]" = (

@@ -14,6 +14,7 @@ from hami_dra.api.printable import in_bytes
 from tests.support.commands import Typed
 from tests.support.gang_objects import in_labelled_group, in_pod_group, named, pod_group
 from tests.support.manifests import claim, cluster, part, pod, template
+from tests.support.quotas import guarantee
 
 QUOTA = {
     "apiVersion": "v1",
@@ -101,7 +102,7 @@ def test_json_is_the_whole_of_it_and_nothing_else_on_stdout(hami_dra, some):
     }
     assert document["cards"][0]["tenants"][1]["pod"] == "pod-a"
     assert document["quotas"] == [
-        {"namespace": "team", "quota": "cards", "resource": "limits.nvidia.com/gpumem", "unit": "MiB", "used": 4096, "hard": 8192}
+        {"namespace": "team", "quota": "cards", "resource": "limits.nvidia.com/gpumem", "unit": "MiB", "used": 4096, "hard": 8192, "kind": "limit"}
     ]  # fmt: skip
 
 
@@ -193,7 +194,19 @@ def test_labels_that_no_node_has(hami_dra, some):
 
 def test_quota_lines(hami_dra, some, file):
     lines = hami_dra("status", "-f", some, "--quota").stdout.splitlines()
-    assert lines[1].split() == ["team", "cards", "limits.nvidia.com/gpumem", "4096", "8192", "MiB"]
+    assert lines[1].split() == ["team", "cards", "limits.nvidia.com/gpumem", "4096", "8192", "MiB", "limit"]
+    owed = hami_dra(
+        "status", "-f", some, "-f", file(guarantee({"nvidia.com/gpu": 3}, namespace="team")), "--quota"
+    ).stdout
+    assert owed.splitlines()[2].split() == [
+        "team",
+        "guarantee",
+        "limits.nvidia.com/gpu",
+        "1",
+        "3",
+        "cards",
+        "guarantee",
+    ]
     assert "no ResourceQuota" in hami_dra("status", "-f", file(cluster("n1")), "--quota").stdout
 
 
