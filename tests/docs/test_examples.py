@@ -14,7 +14,6 @@ from controller.insight.simulation import SimulationSettings, simulate
 from hami_dra.kube.documents import Document, read_documents
 from tests.docs.commands_in_docs import ROOT
 from tests.support.commands import Typed
-from tests.support.manifests import pod
 
 EXAMPLES = ROOT / "examples"
 VALUES = {"examples/vllm/production-stack-values.yaml", "examples/xinference/values.yaml"}
@@ -68,46 +67,40 @@ def test_the_readme_names_every_folder():
 # --- values of other projects' charts: what their templates make of these names, as far as cards are concerned -------------
 
 
-def placements(pods):
-    given = [Document(EXAMPLES / "values.yaml", number, each) for number, each in enumerate(pods, 1)]
+def rendered(helm, chart, values):
+    (archive,) = (ROOT / "tests/charts").glob(f"{chart}-*.tgz")
+    code, out, err = helm("template", "models", archive, "-f", EXAMPLES / values)
+    assert code == 0, err
+    return [each for each in yaml.safe_load_all(out) if each]
+
+
+def placements(items):
+    """Workload → the nodes and cards of each of its pods."""
+    given = [Document(EXAMPLES / "values.yaml", number, each) for number, each in enumerate(items, 1)]
     machines = [ROOT / "resourceslices" / f"{name}.yaml" for name in ("dgx-h100", "g4dn.12xlarge")]
     report = simulate([*read_documents([*machines, ROOT / "deviceclasses"]), *given], SimulationSettings())
     assert report.unplaced == []
-    return {
-        entry["pod"].partition("/")[2]: [
-            result["device"] for result in entry["claims"][0]["allocation"]["devices"]["results"]
-        ]
-        for entry in report.placements
-    }
+    found = {}
+    for entry in report.placements:
+        for allocated in entry["claims"]:
+            workload = entry["pod"].partition("/")[2].rpartition("-")[0]
+            cards = [f"{each['pool']}/{each['device']}" for each in allocated["allocation"]["devices"]["results"]]
+            found.setdefault(workload, []).append(cards)
+    return found
 
 
-def test_production_stack():
-    """Chart of vLLM's production-stack, `chart.resources` and the pod's annotations."""
-    values = yaml.safe_load((EXAMPLES / "vllm/production-stack-values.yaml").read_text())
-    pods = []
-    for model in values["servingEngineSpec"]["modelSpec"]:
-        limits = {"nvidia.com/gpu": str(model["requestGPU"])}
-        for value, resource in (
-            ("limitGPUMem", "nvidia.com/gpumem"),
-            ("limitGPUMemPercentage", "nvidia.com/gpumem-percentage"),
-            ("limitGPUCores", "nvidia.com/gpucores"),
-        ):
-            if value in model:
-                limits[resource] = model[value]
-        annotations = model.get("podAnnotations")
-        names = [f"{model['name']}-{number}" for number in range(model["replicaCount"])]
-        pods += [pod(name, annotations=annotations, limits=limits) for name in names]
-    found = placements(pods)
-    assert len(found) == 4
-    assert found["qwen-small-0"] == found["qwen-small-1"]
-    assert len(found["qwen-72b-0"]) == 4
+def test_production_stack(helm):
+    found = placements(rendered(helm, "vllm-stack", "vllm/production-stack-values.yaml"))
+    small = found["models-qwen-small-deployment-vllm"]
+    assert len(small) == 2
+    assert small[0] == small[1]
+    assert len(found["models-embedding-deployment-vllm"]) == 1
+    (large,) = found["models-qwen-72b-deployment-vllm"]
+    assert len(large) == 4
 
 
-def test_xinference():
-    """Chart of Xinference: `resources` of supervisor and worker are passed on."""
-    values = yaml.safe_load((EXAMPLES / "xinference/values.yaml").read_text())
-    supervisor = values["xinferenceSupervisor"]["supervisor"]["resources"]["limits"]
-    worker = values["xinferenceWorker"]["worker"]["resources"]["limits"]
-    pods = [pod("supervisor", limits=supervisor)]
-    pods += [pod(f"worker-{number}", limits=worker) for number in range(values["config"]["worker_num"])]
-    assert len(placements(pods)) == 3
+def test_xinference(helm):
+    found = placements(rendered(helm, "xinference", "xinference/values.yaml"))
+    assert len(found["models-xinference-supervisor"]) == 1
+    first, second = found["models-xinference-worker"]
+    assert first != second  # the chart has no annotations for pods, and by default each gets a card of its own
