@@ -175,7 +175,7 @@ def _computed(
         with asked.inventory.verdicts.within(Heartbeat(beat)):
             found = compute(asked.inventory, asked.request, asked.options)
             found = with_gang(of_unmanaged(found, asked.pod.spec.scheduler_name), asked.gang)
-            if found.outcome == "refused" and asked.plan is not None:
+            if found.outcome == "refused":
                 found = with_plan(found, asked.plan())
         return found
 

@@ -1,11 +1,13 @@
 """The answers of `decide_unit`: a `UnitDecision`, or a `UnitRefusal` with its reason. Pure."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from controller.cluster.pods.gang_key import GangKey
 from controller.decide.answers import Decision, Unschedulable
 from controller.decide.scheduling_request import SchedulingRequest
 from controller.gangs.domains import Domain
@@ -72,6 +74,12 @@ class UnitRefusal(Struct, frozen=True):
         """Return the refusal of a gang whose members are all elastic, and none of which found room."""
         first, refusal = answer.left[0]
         return cls(refusal.message, refusal, first.pod.key, 0, answer.domains, answer.steps, refusal.reason)
+
+    def of_gang(self, key: GangKey) -> "UnitRefusal":
+        """Return the refusal in words that name the gang, also for each of its members."""
+        message, error = f"{key}: {self.message}", self.refusal.error
+        refusal = dataclasses.replace(self.refusal, message=message, error=error and message, reason=self.reason)
+        return replace(self, message=message, refusal=refusal)
 
 
 def verdicts_of(

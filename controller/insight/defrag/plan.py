@@ -15,29 +15,19 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.decide import SharedClaims
 from controller.gangs import Unit
 from controller.insight.defrag.cells import Cells, cells_of
 from controller.insight.defrag.movable import Movables, as_waiting, movables_of
 from controller.insight.defrag.places import Places
 from controller.insight.defrag.search import Mover, Moves, MoveTarget
 from controller.insight.manifests import Item, gather
-from controller.insight.simulation import (
-    Placing,
-    Question,
-    SimulationReport,
-    SimulationSettings,
-    WaitingPod,
-    WaitingUnit,
-    local_volumes,
-    question,
-    running,
-)
+from controller.insight.simulation import Placing, SimulationSettings, load, local_volumes, question
 from controller.inventory import DeviceId, Heartbeat
 from controller.preemption import Budgets, OutOfSteps
 from controller.views.moves import BudgetUse, MovePlan, PlannedMove
 from controller.views.overview import CardTable, packing
 from hami_dra.api import kinds, names
+from hami_dra.api.core import Pod
 from hami_dra.api.errors import InputError
 from hami_dra.api.printable import counted
 from hami_dra.api.resource import DeviceTaint, ResourceSlice
@@ -123,23 +113,22 @@ class _Copy:
     def __init__(
         self, documents: Sequence[Document], items: Sequence[Item], settings: SimulationSettings, goal: Goal
     ) -> None:
-        self.waiting: WaitingUnit | None = None
         self.unit: Unit | None = None
-        self.report = SimulationReport()
+        self.waiting: Sequence[Pod] = ()
+        """The pods of the unit."""
         if not goal.pod:
-            self.view = running(items, settings)
+            self.view, _ = load(items, settings)
         else:
-            asked: Question = question(documents, "pod", goal.pod, settings)
-            if asked.problem or asked.view is None or asked.waiting is None:
+            asked = question(documents, "pod", goal.pod, settings)
+            if asked.problem:
                 raise BadGoal(f"--for {goal.pod}: {asked.problem}")
-            self.view, self.waiting = asked.view, asked.waiting
-        self.placing = Placing(self.view, settings, self.report, SharedClaims())
-        if self.waiting is not None:
-            self.unit = self.placing.assess(self.waiting).unit
+            self.view, self.unit, self.waiting = asked.view, asked.unit.unit, asked.unit.pods
             for request in self.unit.members:  # the others of a gang that fits count at their places
                 self.view.inventory.forget_pod(request.pod.metadata.uid)
                 for entry in request.claims:
                     self.view.inventory.forget(entry.claim.metadata.uid)
+        self.placing = Placing(self.view)
+        self.report = self.placing.report
 
 
 class _Planner:
@@ -292,7 +281,7 @@ class _Replay:
         gained = self._free() - free
         frees = tuple(cell.name for cell in target.cells)
         unit = self._state.unit
-        if unit is not None and self._state.waiting is not None:
+        if unit is not None:
             known = len(self._state.report.placements)
             self._state.placing.place(self._state.waiting)
             placed = self._state.report.placements[known:]
@@ -356,7 +345,7 @@ class _Replay:
             pod = state.view.pods[each.movable.pod.key]
             state.view.leave((pod,))
             refused = len(state.report.unplaced)
-            state.placing.place(WaitingUnit((WaitingPod(as_waiting(pod)),)))
+            state.placing.place((as_waiting(pod),))
             if len(state.report.unplaced) > refused:
                 return done, f"pod {pod.key} finds no place: {state.report.unplaced[-1]['message']}"
             entry = state.report.placements[-1]

@@ -91,15 +91,13 @@ def _named(pods: Sequence[Pod]) -> str:
     return f"{counted(len(pods), 'pod')} ({names}{', ...' if len(pods) > _NAMED else ''})"
 
 
-def explained_gang(state: GangState, answer: UnitDecision | UnitRefusal | None, message: str = "") -> GangExplanation:
-    """Return the gang with its members, by name. `answer`: None if it cannot be decided. `message`: why
-    it is not placed, if not that of the refusal.
-    """
-    nodes, domain, reason = {}, "", None
+def explained_gang(state: GangState, answer: UnitDecision | UnitRefusal) -> GangExplanation:
+    """Return the gang with its members, by name."""
+    nodes, domain, message, reason = {}, "", "", None
     if isinstance(answer, UnitDecision):
         nodes, domain = {request.pod.key: decision.node for request, decision in answer.placed}, answer.domain
-    elif answer is not None:
-        message, reason = message or answer.message, answer.reason
+    else:
+        message, reason = answer.message, answer.reason
     return GangExplanation(
         gang=str(state.key),
         min_count=state.min_count,
@@ -113,7 +111,7 @@ def explained_gang(state: GangState, answer: UnitDecision | UnitRefusal | None, 
         reason=reason,
         domains=tuple(
             GangDomain(each.name, each.nodes, each.fits, each.left, each.score, each.name == domain, each.problem)
-            for each in (answer.domains if answer is not None else ())
+            for each in answer.domains
             if each.name
         ),
     )

@@ -9,10 +9,10 @@ print.
 """
 
 from controller.insight.simulation.essence import documents_of, essence, local_volumes
-from controller.insight.simulation.pending import PendingPod, PendingPods, pending_pods, running
-from controller.insight.simulation.placing import Placing, WaitingPod, WaitingUnit
+from controller.insight.simulation.pending import PendingPod, PendingPods, pending_pods
+from controller.insight.simulation.placing import Placing
 from controller.insight.simulation.question import NoSuchPod, Question, question
 from controller.insight.simulation.report import SimulationReport
-from controller.insight.simulation.run import Played, play, simulate
+from controller.insight.simulation.run import Played, load, play, simulate
 from controller.insight.simulation.settings import SimulationSettings
 from controller.insight.simulation.view import SimulatedCluster

@@ -5,24 +5,21 @@ Called by `hami-dra status --pending` and `hami-dra doctor`. In: documents. Out:
 events and of `explain`: plugin of kube-scheduler, object, figure.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
 
 from controller.assessment import AssessedUnit
-from controller.decide import SharedClaims
 from controller.gangs import GangKey
-from controller.insight.manifests import Item, gather
-from controller.insight.simulation.placing import Placing, SimulatedDecision, Unready, WaitingUnit, settled, unready
-from controller.insight.simulation.report import SimulationReport
-from controller.insight.simulation.run import generate_volume_claims
+from controller.insight.manifests import gather
+from controller.insight.simulation.placing import Placing, SimulatedDecision, Unready, settled, unready
+from controller.insight.simulation.run import load
 from controller.insight.simulation.settings import SimulationSettings
-from controller.insight.simulation.view import SimulatedCluster
-from controller.insight.simulation.workloads import Workloads
-from hami_dra.api import kinds
+from controller.insight.simulation.workloads import EXPANDED
+from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
-from hami_dra.api.podstate import is_bound, is_finished, is_pending, is_probe, scheduled_condition
+from hami_dra.api.podstate import is_probe, scheduled_condition
 from hami_dra.kube.documents import Document
 
 MOST: Final = 100
@@ -64,80 +61,49 @@ def pending_pods(
     on_pod: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> PendingPods:
     """Return the waiting pods with claims. `may_be_meant`: by key, which of them. Raises BadManifest."""
-    items = gather(documents).items
-    view = running(items, settings)
-    waiting = [
-        item
-        for item in items
-        if item.kind is kinds.POD
-        and item.object.spec.resource_claims
-        and is_pending(item.object)
-        and not is_probe(item.object)
-    ]
-    waiting.sort(key=lambda item: (item.object.metadata.creation_timestamp or "", item.key))
-    for item in waiting:
-        view.gangs.pod_changed(None, item.object)
-    judge = _Judge(view, settings, waiting)
-    waiting = [item for item in waiting if may_be_meant(item.key)]
-    found = []
-    for done, item in enumerate(waiting[:most]):
-        on_pod(done, min(most, len(waiting)))
-        found.append(judge.judged(item))
-    return PendingPods(pods=tuple(found), left_out=len(waiting) - len(found))
-
-
-def running(items: Iterable[Item], settings: SimulationSettings) -> SimulatedCluster:
-    """Return the cluster with all that runs, and no pod that waits."""
-    items = [*items]
-    view = SimulatedCluster.of(items, settings)
-    pods = [(item.source, item.raw) for item in items if item.kind is kinds.POD]
-    generate_volume_claims(pods, Workloads((), view.nodes), view)
+    view, items = load([item for item in gather(documents).items if item.kind not in EXPANDED], settings)
+    items = [item for item in items if item.object.spec.resource_claims and not is_probe(item.object)]
+    items.sort(key=lambda item: (item.object.metadata.creation_timestamp or "", item.key))
     for item in items:
-        if item.kind is kinds.POD and is_bound(item.object):
-            view.run(item.object)
-        elif item.kind is kinds.POD and is_finished(item.object):
-            view.gangs.pod_changed(None, item.object)  # it may count as a member
-    return view
+        view.gangs.pod_changed(None, item.object)
+    placing = Placing(view)
+    decided: dict[GangKey | str, tuple[AssessedUnit[Unready], SimulatedDecision]] = {}
+    """By gang, or by key of a pod of none."""
+
+    def judged(pod: Pod) -> PendingPod:
+        key = view.gangs.of(pod) or pod.key
+        if key not in decided:
+            members = [item for item in items if key in (item.key, view.gangs.of(item.object))]
+            unit = placing.assess([settled(item, view) for item in members])
+            decided[key] = unit, placing.decide(unit)
+        return _judged(pod, *decided[key])
+
+    meant = [item for item in items if may_be_meant(item.key)]
+    found = []
+    for done, item in enumerate(meant[:most]):
+        on_pod(done, min(most, len(meant)))
+        claims = [claim for name in claim_keys(item.object) if (claim := view.claims.get(name)) is not None]
+        is_allocated = bool(claims) and all(claim.status.allocation is not None for claim in claims)
+        found.append(_allocated(item.object) if is_allocated else judged(item.object))
+    return PendingPods(pods=tuple(found), left_out=len(meant) - len(found))
 
 
-class _Judge:
-    """Decides on the waiting pods of a cluster; on each gang once."""
+def _allocated(pod: Pod) -> PendingPod:
+    condition = scheduled_condition(pod)
+    said = f": {condition.message}" if condition is not None and condition.message else ""
+    why = f"kube-scheduler has not bound it yet{said}"
+    return PendingPod(pod=pod.key, since=pod.metadata.creation_timestamp or "", allocated=True, why=(why,))
 
-    def __init__(self, view: SimulatedCluster, settings: SimulationSettings, waiting: Sequence[Item]) -> None:
-        self._view = view
-        self._placing = Placing(view, settings, SimulationReport(), SharedClaims())
-        self._waiting = waiting
-        self._gangs: dict[GangKey, tuple[AssessedUnit[Unready], SimulatedDecision]] = {}
 
-    def judged(self, item: Item) -> PendingPod:
-        key, since = item.key, item.object.metadata.creation_timestamp or ""
-        claims = [claim for name in claim_keys(item.object) if (claim := self._view.claims.get(name)) is not None]
-        if claims and all(claim.status.allocation is not None for claim in claims):
-            condition = scheduled_condition(item.object)
-            said = f": {condition.message}" if condition is not None and condition.message else ""
-            return PendingPod(pod=key, since=since, allocated=True, why=(f"kube-scheduler has not bound it yet{said}",))
-        assessed, decision = self._decided(item)
-        if (not_ready := unready(assessed).get(key)) is not None:
-            why, code = not_ready.sentence.removeprefix(f"Pod {key}: "), not_ready.code
-            return PendingPod(pod=key, since=since, held=bool(code), reasons={code: 1} if code else {}, why=(why,))
-        gang = str(assessed.gang.key) if assessed.gang is not None else ""
-        if (refusal := decision.refused.get(key)) is not None:
-            gang = gang if decision.message else ""
-            return PendingPod(pod=key, since=since, gang=gang, reasons=dict(refusal.reasons), why=(refusal.message,))
-        node = next(placed.node for member, placed in decision.placed if member.pod.key == key)
-        fits = f"{gang} fits, {len(decision.placed)} members at once" if gang else f"it fits on {node}"
-        return PendingPod(pod=key, since=since, gang=gang, fits=True, why=(f"{fits}; it is not decided yet",))
-
-    def _decided(self, item: Item) -> tuple[AssessedUnit[Unready], SimulatedDecision]:
-        gang = self._view.gangs.of(item.object)
-        if gang is None:
-            return self._decide(WaitingUnit((settled(item.source, item.raw, self._view),)))
-        if gang not in self._gangs:
-            members = [each for each in self._waiting if self._view.gangs.of(each.object) == gang]
-            waiting = [settled(each.source, each.raw, self._view) for each in members]
-            self._gangs[gang] = self._decide(WaitingUnit(tuple(waiting), gang))
-        return self._gangs[gang]
-
-    def _decide(self, unit: WaitingUnit) -> tuple[AssessedUnit[Unready], SimulatedDecision]:
-        assessed = self._placing.assess(unit)
-        return assessed, self._placing.decide(assessed)
+def _judged(pod: Pod, unit: AssessedUnit[Unready], decision: SimulatedDecision) -> PendingPod:
+    key, since = pod.key, pod.metadata.creation_timestamp or ""
+    if (not_ready := unready(unit).get(key)) is not None:
+        why, code = not_ready.sentence.removeprefix(f"Pod {key}: "), not_ready.code
+        return PendingPod(pod=key, since=since, held=bool(code), reasons={code: 1} if code else {}, why=(why,))
+    gang = str(unit.gang.key) if unit.gang is not None else ""
+    if (refusal := decision.refused.get(key)) is not None:
+        gang = gang if decision.message else ""
+        return PendingPod(pod=key, since=since, gang=gang, reasons=dict(refusal.reasons), why=(refusal.message,))
+    node = next(placed.node for member, placed in decision.placed if member.pod.key == key)
+    fits = f"{gang} fits, {len(decision.placed)} members at once" if gang else f"it fits on {node}"
+    return PendingPod(pod=key, since=since, gang=gang, fits=True, why=(f"{fits}; it is not decided yet",))

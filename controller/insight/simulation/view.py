@@ -7,10 +7,11 @@ inventory that `decide` reads; claims, templates and classes by name; notes abou
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-import msgspec
+from msgspec.structs import replace
 
 from controller.allocation import ClaimOwnership, Owner, ownership_of
-from controller.gangs import SOURCES, Gangs, Unit
+from controller.assessment import cluster_feeds
+from controller.gangs import Gangs, Unit
 from controller.insight.manifests import Item, Raw, derived_uid, read
 from controller.insight.simulation.settings import SimulationSettings
 from controller.insight.simulation.volume_claims import with_default_class
@@ -28,6 +29,7 @@ from hami_dra.api.resource import (
     ConsumerReference,
     DeviceClass,
     ResourceClaim,
+    ResourceClaimStatus,
     ResourceClaimTemplate,
     ResourceSlice,
 )
@@ -41,14 +43,12 @@ class SimulatedCluster:
 
     def __init__(self, settings: SimulationSettings) -> None:
         """Set up an empty cluster."""
-        self._settings = settings
+        self.settings = settings
         self.inventory = Inventory(settings.gates.pool_gates, profiles=settings.profiles)
         self.inventory.pod_names.everywhere = True
         self.gang_sources = settings.gang_sources or frozenset()
         self.gangs = Gangs(self.gang_sources)
         """Fed with the groups and the running pods."""
-        self.tenants = Tenants(self.gangs, self._claim_of)
-        """The running pods of the input."""
         self._budgets: list[PodDisruptionBudget] = []
         if settings.kubernetes is not None:
             self.inventory.set_version(*settings.kubernetes)
@@ -57,8 +57,13 @@ class SimulatedCluster:
         """By key, without generated claims, which belong to one pod each."""
         self.generated: dict[str, ResourceClaim] = {}
         """By key: claims generated from templates here, with their allocation."""
+        self.tenants = Tenants(self.gangs, self.claims.get)
+        """The running pods of the input."""
+        self._feeds = cluster_feeds(self.inventory, self.gangs, self.tenants)
         self.pods: dict[str, Pod] = {}
         """By key: pods with a node, from the input or placed here."""
+        self.problems: dict[str, str] = {}
+        """By key of a pod: why it cannot be decided on, whatever is free."""
         self._templates: dict[str, Item] = {}
         self.classes: dict[str, DeviceClass] = {}
         self.nodes: list[Node] = []
@@ -100,37 +105,26 @@ class SimulatedCluster:
         match item.kind:
             case kinds.NODE:
                 self.nodes.append(obj)
-                self.inventory.node_changed(None, obj)
             case kinds.RESOURCE_SLICE:
                 self._slices.append(obj)
-                self.inventory.slice_changed(None, obj)
             case kinds.DEVICE_CLASS:
-                self._keep_class(obj)
+                self.classes[obj.metadata.name] = obj
+                # All devices are behind the fence, so kube-scheduler serves no extended resource from them: a
+                # node has it only if it offers it itself.
+                obj = replace(obj, spec=replace(obj.spec, extended_resource_name=None))
             case kinds.RESOURCE_CLAIM:
                 self.claims[obj.key] = obj
-                self.inventory.claim_changed(None, obj)
                 if obj.status.allocation is not None:
                     self._allocations[obj.metadata.uid] = item.raw["status"]["allocation"]
             case kinds.RESOURCE_CLAIM_TEMPLATE:
                 self._templates.setdefault(item.key, item)
-            case _:
-                self._feed_inventory(item.kind, obj)
-
-    def _feed_inventory(self, kind: Kind[Any], obj: Any) -> None:
-        """Add an object of a kind that only the inventory reads."""
-        match kind:
-            case kinds.NAMESPACE:
-                self.inventory.namespace_changed(None, obj)
-            case kinds.DEVICE_TAINT_RULE:
-                self.inventory.taint_rule_changed(None, obj)
             case kinds.POD_DISRUPTION_BUDGET:
                 self._budgets.append(obj)
-            case kinds.RESOURCE_QUOTA:
-                self.inventory.quota_changed(None, obj)
-            case kind if kind in kinds.POD_GROUPS:
-                self.gangs.group_changed(SOURCES[kind.group], None, obj)
-            case kind if kind in kinds.STORAGE:
-                self.inventory.volumes.changed(kind.name, None, obj)
+        self._changed(item.kind, None, obj)
+
+    def _changed(self, kind: Kind[Any], old: Any, new: Any) -> None:
+        for feed in self._feeds.get(kind, ()):
+            feed(old, new)
 
     def assume_defaults(self) -> None:
         """Fill in what a cluster would have, before the pods come: nodes, and default StorageClasses of claims."""
@@ -168,9 +162,7 @@ class SimulatedCluster:
     def run(self, pod: Pod) -> None:
         """Count the pod on its node."""
         self.pods[pod.key] = pod
-        self.inventory.pod_changed(None, pod)
-        self.gangs.pod_changed(None, pod)
-        self.tenants.pod_changed(None, pod)
+        self._changed(kinds.POD, None, pod)
 
     def leave(self, pods: Iterable[Pod]) -> None:
         """Remove running pods, and deallocate the claims that no other pod uses."""
@@ -178,14 +170,16 @@ class SimulatedCluster:
         freed = set(self.tenants.freed_by(pods))
         for pod in pods:
             del self.pods[pod.key]
-            for feed in (self.inventory.pod_changed, self.gangs.pod_changed, self.tenants.pod_changed):
-                feed(pod, None)
+            self._changed(kinds.POD, pod, None)
         for key in {key for pod in pods for key in claim_keys(pod)}:
             claim = self.claims.get(key)
             if claim is not None and claim.metadata.uid in freed:
-                status = msgspec.structs.replace(claim.status, allocation=None, reserved_for=())
-                self.claims[key] = msgspec.structs.replace(claim, status=status)
-                self.inventory.claim_changed(claim, self.claims[key])
+                self.deallocate(claim)
+
+    def deallocate(self, claim: ResourceClaim) -> None:
+        """Let a claim of the input hold nothing."""
+        self.claims[claim.key] = replace(claim, status=ResourceClaimStatus())
+        self._changed(kinds.RESOURCE_CLAIM, claim, self.claims[claim.key])
 
     # -- queries -----------------------------------------------------------------------------------
 
@@ -224,9 +218,6 @@ class SimulatedCluster:
             self._allow_admin_access(claim)
         return claim
 
-    def _claim_of(self, key: str) -> ResourceClaim | None:
-        return self.claims.get(key) or self.generated.get(key)
-
     def preemption(self, unit: Unit | None = None) -> Preemption:
         """Return preemption at the time of the last thing that the input says of the unit and of running pods."""
         members = () if unit is None else unit.members
@@ -234,8 +225,8 @@ class SimulatedCluster:
         return Preemption(
             self.inventory,
             self.tenants,
-            Budgets(self._budgets, best_effort=self._settings.exceeds_budgets),
-            self._settings.options,
+            Budgets(self._budgets, best_effort=self.settings.exceeds_budgets),
+            self.settings.options,
             PreemptionRules(now),
         )
 
@@ -245,9 +236,9 @@ class SimulatedCluster:
 
     def ownership_of(self, claim: ResourceClaim) -> ClaimOwnership:
         """Every driver counts as ours. Upstream, whose order first-fit is, knows no rule of drivers."""
-        if self._settings.first_fit:
+        if self.settings.first_fit:
             return ClaimOwnership(Owner.UNKNOWN)
-        return ownership_of(self.inventory, claim, None, self._settings.gates)
+        return ownership_of(self.inventory, claim, None, self.settings.gates)
 
     def converted_from(self, pod: Pod) -> tuple[str, ...]:
         return LegacyConversion().plugin_resources(pod)
@@ -271,7 +262,7 @@ class SimulatedCluster:
         claim: ResourceClaim = item.object
         # Distinct from a claim of that name in the input.
         uid = f"generated for {pod.metadata.uid}/{pod_claim_name}"
-        return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, uid=uid))
+        return replace(claim, metadata=replace(claim.metadata, uid=uid))
 
     def generate_volume_claim(self, source: str, raw: Raw) -> None:
         """Add a PersistentVolumeClaim that a controller would create, unless it exists. Raises BadManifest."""
@@ -284,22 +275,20 @@ class SimulatedCluster:
 
     def place(self, pod: Pod, node: str) -> None:
         """Count the pod on this node from now on."""
-        self.pods[pod.key] = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
+        self.pods[pod.key] = replace(pod, spec=replace(pod.spec, node_name=node))
         self.inventory.assume_pod(pod, node)
 
     def allocate(self, claim: ResourceClaim, allocation: Mapping[str, Any], pod: Pod) -> None:
         """Record the allocation of the claim, reserved for the pod."""
         reserved = (ConsumerReference(resource=kinds.POD.plural, name=pod.metadata.name, uid=pod.metadata.uid),)
-        status = msgspec.structs.replace(
-            claim.status, allocation=AllocationResult.from_json(allocation), reserved_for=reserved
-        )
-        allocated = msgspec.structs.replace(claim, status=status)
+        status = replace(claim.status, allocation=AllocationResult.from_json(allocation), reserved_for=reserved)
+        allocated = replace(claim, status=status)
         if claim.key in self.claims and self.claims[claim.key].metadata.uid == claim.metadata.uid:
             self.claims[claim.key] = allocated
         else:
             self.generated[claim.key] = allocated
         self._allocations[claim.metadata.uid] = allocation
-        self.inventory.claim_changed(claim, allocated)
+        self._changed(kinds.RESOURCE_CLAIM, claim, allocated)
 
     def _allow_admin_access(self, claim: ResourceClaim) -> None:
         """Assume that a missing namespace allows admin access: the API server admits such claims nowhere else."""
@@ -309,13 +298,3 @@ class SimulatedCluster:
             labels = {names.ADMIN_ACCESS_LABEL: "true"}
             self.feed(read(_ASSUMED, kinds.NAMESPACE, {"metadata": {"name": namespace, "labels": labels}}))
             self.notes.append(f"no Namespace {namespace} in the input: assumed to allow adminAccess")
-
-    def _keep_class(self, device_class: DeviceClass) -> None:
-        """Add a DeviceClass without its extended resource name.
-
-        All devices are behind the fence, so kube-scheduler serves no extended resource from them: a
-        node has it only if it offers it itself.
-        """
-        self.classes[device_class.metadata.name] = device_class
-        spec = msgspec.structs.replace(device_class.spec, extended_resource_name=None)
-        self.inventory.class_changed(None, msgspec.structs.replace(device_class, spec=spec))

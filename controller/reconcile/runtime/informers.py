@@ -11,9 +11,9 @@ than our own writes.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
+from controller.assessment import cluster_feeds
 from controller.gangs import OPTIONAL_SOURCES, SOURCES, GangKey, Gangs, Source
 from controller.inventory import Inventory
 from controller.preemption import Tenants
@@ -204,24 +204,10 @@ class Informers:
             if SOURCES[kind.group] not in OPTIONAL_SOURCES or SOURCES[kind.group] in gang_sources
         }
         """By API version."""
-        self._subscribe(inventory)
-
-    def _subscribe(self, inventory: Inventory) -> None:
-        for name, storage in self.storage.items():
-            storage.subscribe(partial(inventory.volumes.changed, name))
-        for groups in self.pod_groups.values():
-            groups.subscribe(partial(self.gangs.group_changed, SOURCES[groups.kind.group]))
-        self.nodes.subscribe(inventory.node_changed)
-        self.namespaces.subscribe(inventory.namespace_changed)
-        self.classes.subscribe(inventory.class_changed)
-        self.slices.subscribe(inventory.slice_changed)
-        self.quotas.subscribe(inventory.quota_changed)
-        self.claims.subscribe(inventory.claim_changed)
-        self.claims.subscribe(partial(_claim_changed, self.tenants))
-        for pod_changed in (inventory.pod_changed, self.gangs.pod_changed, self.tenants.pod_changed):
-            self.pods.subscribe(pod_changed)
-        if self.taint_rules is not None:
-            self.taint_rules.subscribe(inventory.taint_rule_changed)
+        subscribers = cluster_feeds(inventory, self.gangs, self.tenants)
+        for feed in self.feeds():
+            for subscriber in subscribers.get(feed.kind, ()):
+                feed.subscribe(subscriber)
 
     def _pod_groups_readable(self, changed: Kind[Any], _readable: bool) -> None:
         of_group = (self.pod_groups[kind.api_version] for kind in kinds.POD_GROUPS if kind.group == changed.group)
@@ -360,11 +346,6 @@ def allocated_devices(claim: ResourceClaim) -> Iterable[str]:
 
 def _optional(_kind: Kind[Any], _readable: bool) -> None:
     """Make a kind optional: nothing else has to know whether it can be read."""
-
-
-def _claim_changed(tenants: Tenants, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-    if (claim := new or old) is not None:
-        tenants.claim_changed(claim.key)
 
 
 def _template_keys(pod: Pod) -> Iterable[str]:

@@ -1,0 +1,37 @@
+"""What learns of the objects of a cluster: the controller's informers and simulations feed the same. Pure."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from controller.gangs import SOURCES, Gangs
+from controller.inventory import Inventory
+from controller.preemption import Tenants
+from hami_dra.api import kinds
+from hami_dra.api.kinds import Kind
+from hami_dra.api.resource import ResourceClaim
+
+Feed = Callable[[Any, Any], None]
+"""Called with (old, new); None for an object that did not exist before, or no longer exists."""
+
+
+def cluster_feeds(inventory: Inventory, gangs: Gangs, tenants: Tenants) -> Mapping[Kind[Any], tuple[Feed, ...]]:
+    """Return what is to be called for each change of an object, in this order."""
+
+    def claim_changed(old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        if (claim := new or old) is not None:
+            tenants.claim_changed(claim.key)
+
+    return {
+        kinds.NODE: (inventory.node_changed,),
+        kinds.NAMESPACE: (inventory.namespace_changed,),
+        kinds.DEVICE_CLASS: (inventory.class_changed,),
+        kinds.RESOURCE_SLICE: (inventory.slice_changed,),
+        kinds.RESOURCE_QUOTA: (inventory.quota_changed,),
+        kinds.DEVICE_TAINT_RULE: (inventory.taint_rule_changed,),
+        kinds.DEVICE_TAINT_RULE_V1BETA2: (inventory.taint_rule_changed,),
+        kinds.RESOURCE_CLAIM: (inventory.claim_changed, claim_changed),
+        kinds.POD: (inventory.pod_changed, gangs.pod_changed, tenants.pod_changed),
+        **{kind: (partial(inventory.volumes.changed, kind.name),) for kind in kinds.STORAGE},
+        **{kind: (partial(gangs.group_changed, SOURCES[kind.group]),) for kind in kinds.POD_GROUPS},
+    }
