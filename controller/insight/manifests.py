@@ -8,7 +8,7 @@ kind, `BadManifest` names file, document, object and field. Pure.
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -80,16 +80,16 @@ class Gathered(Struct, frozen=True):
     """The subset of the notes about parts of objects that cannot be read."""
 
 
-def gather(documents: Iterable[Document]) -> Gathered:
-    """Return the objects of all documents. Raises BadManifest.
+def gather(documents: Iterable[Document], after: Sequence[Item] = ()) -> Gathered:
+    """Return these objects, and those of all documents. Raises BadManifest.
 
     An identical second object is ignored; a different one of the same name replaces the first, as
     with `kubectl apply`. Slices all count, because the allocator ignores their names.
     """
-    found: dict[tuple[str, str], Item] = {}
+    found = {(item.kind.resource, item.key): item for item in after}
     skipped: dict[str, list[Document]] = {}
     generated: dict[tuple[str, str], int] = {}
-    owners: dict[tuple[str, object], str] = {}
+    owners: dict[tuple[str, object], str] = {(item.kind.name, item.object.metadata.uid): item.key for item in after}
     notes: list[str] = []
     unreadable: list[str] = []
     for document in documents:

@@ -7,6 +7,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.insight.manifests import gather
 from controller.insight.simulation import SimulationSettings, play
 from controller.insight.simulation.essence import documents_of
 from controller.insight.whatif import DEVICE_AXIS, NODE_AXIS, Change, compare
@@ -62,7 +63,7 @@ def pods(draw, prefix="p"):
 
 def running(raws, chosen):
     """The state after these pods were placed in their order, as a cluster would have it; who found no place waits."""
-    played = play(documents(*CLUSTER, *raws), chosen)
+    played = play(gather(documents(*CLUSTER, *raws)), chosen)
     view = played.view
     placed = [entry["pod"] for entry in played.report.placements]
     objects = [(kinds.RESOURCE_CLAIM, each) for each in (*view.claims.values(), *view.generated.values())]

@@ -12,7 +12,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from controller.insight.manifests import Item, derived_uid, describe, gather, read
+from controller.insight.manifests import Gathered, Item, derived_uid, describe, gather, read
 from controller.insight.simulation.label_keys import with_label_keys
 from controller.insight.simulation.placing import Placing, settled, units
 from controller.insight.simulation.report import SimulationReport
@@ -45,12 +45,11 @@ def _quiet(_done: int, _total: int) -> None:
 
 def simulate(documents: Iterable[Document], settings: SimulationSettings, on_pod: OnPod = _quiet) -> SimulationReport:
     """Run a simulation. Raises BadManifest, and what `on_pod` raises."""
-    return play(documents, settings, on_pod).report
+    return play(gather(documents), settings, on_pod).report
 
 
-def play(documents: Iterable[Document], settings: SimulationSettings, on_pod: OnPod = _quiet) -> Played:
+def play(gathered: Gathered, settings: SimulationSettings, on_pod: OnPod = _quiet) -> Played:
     """Run a simulation and keep the cluster. Raises BadManifest, and what `on_pod` raises."""
-    gathered = gather(documents)
     view, items = load(gathered.items, settings, awaits=_awaits_its_cards)
     for item in gathered.items:
         if item.kind in EXPANDED:

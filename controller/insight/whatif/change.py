@@ -1,18 +1,17 @@
-"""A change, and the documents of the changed state.
+"""A change, and the objects of the changed state.
 
-Called by `controller.insight.whatif.compare`. In: documents of the present state and a `Change`.
-Out: the documents with the change applied: pods to be placed again lose their node, and their
-claims the allocation. Nothing is decided here. Pure.
+Called by `controller.insight.whatif.compare`. In: the present state and a `Change`. Out: the objects
+with the change applied: pods to be placed again lose their node, and their claims the allocation.
+Nothing is decided here. Pure.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from controller.insight.manifests import READ, Item, gather
+from controller.insight.manifests import Gathered, Item, gather, read
 from controller.insight.simulation import SimulationSettings
 from controller.rules import pinned_names
 from hami_dra.api import kinds, names
@@ -25,8 +24,6 @@ from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.documents import Document
 
 Raw = dict[str, Any]
-_READ: Final = frozenset(kind.name for kind in READ)
-
 NODE_AXIS: Final = names.NODE_POLICY
 DEVICE_AXIS: Final = names.DEVICE_POLICY
 WEIGHTS_AXIS: Final = names.PACKING_WEIGHTS
@@ -71,8 +68,8 @@ class Change(Struct, frozen=True):
 class SimulatedState(Struct, frozen=True):
     """The parsed state before any change."""
 
-    items: tuple[Item, ...]
-    """Objects of the kinds that a simulation reads."""
+    gathered: Gathered
+    """Objects of the kinds that a simulation reads, and notes about unused documents."""
     pods: Mapping[str, Pod]
     """By key; only pods of the input, none generated from workloads."""
     allocated: Mapping[str, ResourceClaim]
@@ -82,17 +79,13 @@ class SimulatedState(Struct, frozen=True):
 
     @property
     def nodes(self) -> set[str]:
-        found = {each.object.metadata.name for each in self.items if each.kind is kinds.NODE}
-        slices = (each.object for each in self.items if each.kind is kinds.RESOURCE_SLICE)
+        found = {each.object.metadata.name for each in self.gathered.items if each.kind is kinds.NODE}
+        slices = (each.object for each in self.gathered.items if each.kind is kinds.RESOURCE_SLICE)
         return found or {each.spec.node_name for each in slices if each.spec.node_name}
-
-    @property
-    def documents(self) -> list[Document]:
-        return [*map(_document, self.items)]
 
 
 class Changed(Struct, frozen=True):
-    documents: list[Document]
+    gathered: Gathered
     replaced: frozenset[str]
     """Keys of the pods that are placed again."""
     gone: tuple[str, ...]
@@ -100,8 +93,8 @@ class Changed(Struct, frozen=True):
     """Number of objects whose own policy takes precedence over the change."""
 
 
-def state_of(documents: Iterable[Document]) -> tuple[SimulatedState, tuple[str, ...]]:
-    """Return the state, and notes about unused documents. Raises BadManifest."""
+def state_of(documents: Iterable[Document]) -> SimulatedState:
+    """Raises BadManifest."""
     gathered = gather(documents)
     pods: dict[str, Pod] = {}
     allocated: dict[str, ResourceClaim] = {}
@@ -114,7 +107,7 @@ def state_of(documents: Iterable[Document]) -> tuple[SimulatedState, tuple[str, 
                     users.setdefault(key, set()).add(item.key)
         elif item.kind is kinds.RESOURCE_CLAIM and item.object.status.allocation is not None:
             allocated[item.key] = item.object
-    return SimulatedState(gathered.items, pods, allocated, users), gathered.notes
+    return SimulatedState(gathered, pods, allocated, users)
 
 
 def apply(state: SimulatedState, change: Change) -> Changed:
@@ -131,35 +124,29 @@ def apply(state: SimulatedState, change: Change) -> Changed:
     away = {key for key, pod in state.pods.items() if pod.spec.node_name in without} - replaced
     # A claim stays allocated as long as a pod that keeps its place uses it.
     freed = {key for key in state.allocated if (users := state.users.get(key)) and users <= replaced | away}
-    kept: list[Document] = []
-    recreated: list[tuple[str, Document]] = []
-    waiting: list[Document] = []
-    for item in state.items:
-        document = _document(item)
+    kept: list[Item] = []
+    recreated: list[Item] = []
+    waiting: list[Item] = []
+    for item in state.gathered.items:
         if item.kind is kinds.POD:
             if item.key in replaced:
-                created = item.object.metadata.creation_timestamp or ""
-                recreated.append((created, replace(document, raw=_unbound(document.raw))))
+                recreated.append(_unbound(item))
             elif item.key not in away:
-                (kept if item.object.spec.node_name else waiting).append(document)
+                (kept if item.object.spec.node_name else waiting).append(item)
         elif item.kind in kinds.WORKLOADS:
-            waiting.append(document)
+            waiting.append(item)
         elif item.kind is kinds.RESOURCE_CLAIM and item.key in freed:
-            kept.append(replace(document, raw={**document.raw, "status": {}}))
+            kept.append(read(item.source, item.kind, {**item.raw, "status": {}}))
         elif not _is_on(item, without):
-            kept.append(document)
-    # sorted is stable: pods created in the same second, or from files without times, keep their
-    # order.
-    ordered = [
-        *kept,
-        *(document for _, document in sorted(recreated, key=lambda entry: entry[0])),
-        *waiting,
-        *change.additions,
-    ]
-    overruled = _count_overruled(ordered, change)
+            kept.append(item)
+    # stable: pods created in the same second, or from files without times, keep their order
+    recreated.sort(key=lambda item: item.object.metadata.creation_timestamp or "")
+    gathered = gather(change.additions, (*kept, *recreated, *waiting))
+    overruled = 0 if change.override else _count_overruled(gathered.items, change)
     if change.override:
-        ordered = [_without_policies(document, change.policies) for document in ordered]
-    return Changed(ordered, frozenset(replaced), tuple(sorted(gone)), 0 if change.override else overruled)
+        dropped = {name for name, _ in change.policies}
+        gathered = replace(gathered, items=tuple([_without_policies(item, dropped) for item in gathered.items]))
+    return Changed(gathered, frozenset(replaced), tuple(sorted(gone)), overruled)
 
 
 # --- affected pods ---------------------------------------------------------------------------
@@ -200,18 +187,7 @@ def _pinned(claim: ResourceClaim) -> Collection[str]:
     return (pinned_names(selector) or ()) if selector is not None else ()
 
 
-# --- documents -------------------------------------------------------------------------------
-
-
-def _document(item: Item) -> Document:
-    """Return the item as JSON to be parsed again.
-
-    `gather` has resolved duplicates and renamed slices of equal name.
-    """
-    path, _, index = item.source.rpartition(", document ")
-    metadata = {**item.raw["metadata"], "name": item.object.metadata.name}
-    raw = {"apiVersion": item.kind.api_version, "kind": item.kind.name, **item.raw, "metadata": metadata}
-    return Document(Path(path), int(index), raw)
+# --- objects ---------------------------------------------------------------------------------
 
 
 def _is_on(item: Item, nodes: frozenset[str]) -> bool:
@@ -220,10 +196,10 @@ def _is_on(item: Item, nodes: frozenset[str]) -> bool:
     return item.kind is kinds.RESOURCE_SLICE and item.object.spec.node_name in nodes
 
 
-def _unbound(raw: Raw) -> Raw:
-    spec = {key: value for key, value in raw["spec"].items() if key != "nodeName"}
-    status = {key: value for key, value in raw.get("status", {}).items() if key == "resourceClaimStatuses"}
-    return {**raw, "spec": spec, "status": status}
+def _unbound(item: Item) -> Item:
+    spec = {key: value for key, value in item.raw["spec"].items() if key != "nodeName"}
+    status = {key: value for key, value in item.raw.get("status", {}).items() if key == "resourceClaimStatuses"}
+    return read(item.source, item.kind, {**item.raw, "spec": spec, "status": status})
 
 
 # --- policies --------------------------------------------------------------------------------
@@ -243,27 +219,25 @@ def _asks(metadata: Raw, policies: Iterable[tuple[str, str]]) -> bool:
     return isinstance(annotations, dict) and any(annotations.get(name, value) != value for name, value in policies)
 
 
-def _count_overruled(documents: Iterable[Document], change: Change) -> int:
+def _count_overruled(items: Iterable[Item], change: Change) -> int:
     # first-fit overrides anyway
     policies = [each for each in change.policies if each != (DEVICE_AXIS, names.FIRST_FIT)]
     return sum(
-        any(_asks(metadata, policies) for metadata in _annotated(document.raw))
-        for document in documents
-        if document.raw.get("kind") in _READ and not _is_settled(document.raw)
+        any(_asks(metadata, policies) for metadata in _annotated(item.raw)) for item in items if not _is_settled(item)
     )
 
 
-def _is_settled(raw: Raw) -> bool:
+def _is_settled(item: Item) -> bool:
     """Return whether nothing remains to be decided about the object."""
-    if raw["kind"] == kinds.POD.name:
-        return bool(raw.get("spec", {}).get("nodeName"))
-    return raw["kind"] == kinds.RESOURCE_CLAIM.name and bool(raw.get("status", {}).get("allocation"))
+    if item.kind is kinds.POD:
+        return bool(item.object.spec.node_name)
+    return item.kind is kinds.RESOURCE_CLAIM and item.object.status.allocation is not None
 
 
-def _without_policies(document: Document, policies: Iterable[tuple[str, str]]) -> Document:
-    """Return the document without annotations for other policies, so that the defaults apply."""
-    dropped = {name for name, _ in policies}
-    return replace(document, raw=_dropped(document.raw, dropped))
+def _without_policies(item: Item, dropped: set[str]) -> Item:
+    """Return the object without annotations for other policies, so that the defaults apply."""
+    raw = _dropped(item.raw, dropped)
+    return item if raw == item.raw else read(item.source, item.kind, raw)
 
 
 def _dropped(raw: Raw, dropped: set[str]) -> Raw:

@@ -35,20 +35,20 @@ def compare(documents: Iterable[Document], change: Change, progress: OnProgress 
         raise BadChange(
             "the change is empty: give a policy, pods to add, nodes to remove, pods that preempt, or place all pods again"
         )
-    state, notes = state_of(documents)
+    state = state_of(documents)
     present, settings = change.sides
     changed = apply(state, change)
     before = _Side(
-        state, play(state.documents, present, lambda done, total: progress("as it is", done, total)), frozenset()
+        state, play(state.gathered, present, lambda done, total: progress("as it is", done, total)), frozenset()
     )
     after = _Side(
         state,
-        play(changed.documents, settings, lambda done, total: progress("with the change", done, total)),
+        play(changed.gathered, settings, lambda done, total: progress("with the change", done, total)),
         changed.replaced,
     )
     _check_preemptors(state, change, after.played)
     found = _Differences(state, change, changed, before, after)
-    return found.comparison([*notes, *before.played.report.notes, *after.played.report.notes])
+    return found.comparison([*before.played.report.notes, *after.played.report.notes])
 
 
 def _check_preemptors(state: SimulatedState, change: Change, after: Played) -> None:

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from controller.cli.main import app
 from controller.cli.state import gang_sources_in
 from controller.cluster.pods.gang_key import OPTIONAL_SOURCES, Source
+from controller.insight.manifests import gather
 from controller.insight.simulation import SimulationSettings, pending_pods, question
 from controller.insight.simulation.run import play
 from controller.insight.whatif import Change, compare
@@ -60,7 +61,7 @@ def test_the_commands_agree(source, option):
     raws, settings = [*CARDS, STATED[source](pod("m0", "template:card"))], SimulationSettings(gang_sources=option)
     asked = question(documents(*raws), "pod", "default/m0", settings)
     assert (asked.request is None) == (asked.gang is not None) == expected
-    report = play(documents(*raws), settings).report
+    report = play(gather(documents(*raws)), settings).report
     assert bool(report.gangs) == bool(report.unplaced) == expected
     [listed] = pending_pods(documents(*raws), settings).pods
     assert bool(listed.gang) == expected
@@ -154,7 +155,7 @@ def test_a_faulty_gang_is_told_in_the_same_words_by_events_and_commands(members,
         asked = question(files, "pod", f"default/{name}", settings)
         assert said in (asked.problem, asked.gang.message)
         assert asked.gang.message == said
-    report = play(files, settings).report
+    report = play(gather(files), settings).report
     assert {each["message"] for each in report.unplaced} == {said}
     assert {why for each in pending_pods(files, settings).pods for why in each.why} == {said}
     found = compare(documents(*CARDS), Change(settings=settings, present=settings, additions=tuple(documents(*stated))))
