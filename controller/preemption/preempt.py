@@ -290,6 +290,13 @@ class Search:
         )
 
     @property
+    def roomy(self) -> list[int]:
+        """The nodes where room can be made, those that lack the fewest devices first."""
+        rows = np.flatnonzero(self._room.highest < NOT_ENOUGH)
+        order: list[int] = rows[np.lexsort((self._inventory.nodes.rank[rows], self._room.devices[rows]))].tolist()
+        return order
+
+    @property
     def _may_be_owed(self) -> bool:
         """Return whether what the unit takes at least is owed to it, which is not known of claims that members share."""
         if shared_claims(self._unit.members):

@@ -11,14 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-import numpy as np
 from msgspec import Struct
 
 from controller.decide.allowed_nodes import AllowedNodes
 from controller.decide.answers import Decision
 from controller.decide.scheduling_request import SchedulingRequest
 from controller.gangs import Unit, UnitDecision
-from controller.preemption.bounds import NOT_ENOUGH
 from controller.preemption.preempt import Preemption, Search, doubled
 from controller.preemption.tenants import Block, expected_end, started
 from controller.preemption.victims import OutOfSteps
@@ -86,16 +84,16 @@ class _Soonest(Search):
         if best is None:
             return None
         wait, answer, blocks = best
-        leaving = {pod.metadata.uid: pod for block in blocks for pod in block.pods}
-        ends = math.inf if wait.unknown else max(wait.until, self._rules.now)
+        now = self._rules.now
+        in_order = [sorted(block.pods, key=lambda pod: (expected_end(pod, now), pod.key)) for block in blocks]
+        leaving = {pod.metadata.uid: pod for pods in in_order for pod in pods}
+        ends = math.inf if wait.unknown else max(wait.until, now)
         return Vacancy(self._unit.as_asked(answer.placed), tuple(leaving.values()), ends)
 
     def _homes(self) -> Iterator[_Home]:
         """Yield the nodes, or for a gang the topology domains, that may be free soonest."""
         room, size = self._room, self._inventory.nodes.size
-        rows = np.flatnonzero(room.highest < NOT_ENOUGH)
-        order = np.lexsort((self._inventory.nodes.rank[rows], room.devices[rows]))
-        waits = {row: self._least(row, room.devices[row]) for row in rows[order][:_LOOKED_AT].tolist()}
+        waits = {row: self._least(row, room.devices[row]) for row in self.roomy[:_LOOKED_AT]}
         ordered = sorted(waits, key=waits.__getitem__)
         if self._unit.key is None:
             for row in ordered[: self._rules.nodes]:
@@ -120,9 +118,11 @@ class _Soonest(Search):
         """Return after which pods of a place the unit fits there; None: it does not. Raises OutOfSteps."""
         self._within = home.nodes
         names = self._inventory.nodes.names
-        fewest = self._fewest(home)
-        for many in [each for each in doubled(len(home.rows)) if each >= fewest]:
+        lacking = self._lacking(home.nodes.mask)
+        for many in doubled(len(home.rows)):
             blocks = self._tenants.blocks([names[row] for row in home.rows[:many]], self._may_end)
+            if sum([block.devices for block in blocks]) < lacking:
+                continue
             blocks.sort(key=self._end)
             answer = self._victims.without(blocks)
             if answer is None:
@@ -140,16 +140,6 @@ class _Soonest(Search):
             known = [end for end in ends if end < math.inf]
             return _Wait(len(ends) - len(known), max(known, default=-math.inf), len(gone)), answer, gone
         return None
-
-    def _fewest(self, home: _Home) -> int:
-        """Return of how many nodes all pods together hold as many devices as must become free, at least 1."""
-        lacking, held = self._lacking(home.nodes.mask), self._tenants.held()
-        for number, row in enumerate(home.rows, start=1):
-            pods = self._tenants.on(self._inventory.nodes.names[row])
-            lacking -= sum([held.number(claim_keys(pod)) for pod in pods])
-            if lacking <= 0:
-                return number
-        return len(home.rows)
 
     def _may_end(self, pod: Pod) -> bool:
         uid, is_leaving = pod.metadata.uid, pod.metadata.deletion_timestamp is not None

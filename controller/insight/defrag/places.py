@@ -8,14 +8,12 @@ from itertools import combinations
 from math import comb
 from typing import Final
 
-import numpy as np
-
 from controller.decide import AllowedNodes
 from controller.gangs import Unit, UnitDecision
 from controller.insight.defrag.movable import Movable
 from controller.insight.defrag.search import Mover, MoveTarget, memory_of
 from controller.inventory import DeviceId
-from controller.preemption import NOT_ENOUGH, Preemption, Search, doubled
+from controller.preemption import Preemption, Search, doubled
 from hami_dra.api.core import Pod
 
 _REGIONS: Final = 16
@@ -74,9 +72,7 @@ class Places(Search):
 
     def _rows(self) -> list[int]:
         """Return the nodes where moves may make room, those that lack the fewest devices first."""
-        rows = np.flatnonzero(self._room.highest < NOT_ENOUGH)
-        order: list[int] = rows[np.lexsort((self._inventory.nodes.rank[rows], self._room.devices[rows]))].tolist()
-        return [row for row in order if self._on([row])]
+        return [row for row in self.roomy if self._on([row])]
 
     def _regions(self) -> Iterator[tuple[AllowedNodes, Sequence[int]]]:
         """Yield the nodes that the unit may use, and those of them from which all pods go."""

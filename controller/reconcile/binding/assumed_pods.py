@@ -31,9 +31,10 @@ class AssumedPods:
         uid = pod.metadata.uid
         self._committing.pop(uid, None)
         self._context.inventory.forget_pod(uid)
-        self._unpin(pod)
         if (present := self._context.informers.present(pod)) is not None:
             self.refresh(present)
+        else:
+            self._unpin(pod)
 
     def refresh(self, pod: Pod) -> str:
         """Count the pod as its claims say. Returns the node to which they pin it, or empty."""

@@ -60,7 +60,6 @@ _UNFIT: Final = "the unit does not fit there any more"
 _HOPELESS: Final = 5.0
 """Seconds for which equal units are not planned for after one without a plan."""
 _HOPELESS_KEPT: Final = 1_000
-_DELAYS_KEPT: Final = 10_000
 
 
 @dataclass(eq=False)
@@ -78,13 +77,11 @@ class Preemptor:
     """As they are now; None: not read since one changed."""
     _hopeless: LruCache[tuple[int, float]] = field(default_factory=lambda: LruCache(_HOPELESS_KEPT))
     """Signature → the priority for which there was no plan, and until when that is believed."""
-    _refused_since: LruCache[float] = field(default_factory=lambda: LruCache(_DELAYS_KEPT))
-    """Unit → when it was refused for the first time."""
 
     def __post_init__(self) -> None:
         self._holds = Holds(self.context, self.assumed_pods)
         self._left_claims = LeftClaims(self.context)
-        self._reservations = Reservations(self.context, self._holds, since=self._first_refused, give_up=self._give_up)
+        self._reservations = Reservations(self.context, self._holds, self.waiting.timeouts, give_up=self._give_up)
         self.evictor = Evictor(self.context, self._holds, give_up=self._give_up, again=self._more_may_go)
 
     def start(self) -> None:
@@ -118,7 +115,7 @@ class Preemptor:
             return waits
         reserved: Waits | None
         if hold is not None:
-            reserved = self._still_reserved(hold, unit, preemption)
+            reserved = self._still_held(hold, unit, preemption)
         else:
             preemption = replace_fields(preemption, condemned=self._victims(self._holds))
             reserved = self._reservations.reserve(unit, digest, preemption, priority)
@@ -148,20 +145,19 @@ class Preemptor:
             if hold is not None and self._holds.of(hold.key) is None:
                 self._holds.begin(hold)
 
-    def _still_reserved(self, hold: Hold, unit: QueuedUnit, preemption: Preemption) -> Waits:
-        """Keep the place that is reserved for a unit, or give it up if it cannot come true."""
-        now, problem = self.context.clock.monotonic(), ""
+    def _still_held(self, hold: Hold, unit: QueuedUnit, preemption: Preemption) -> Waits:
+        """Keep the place of a unit, or give it up if it cannot come true."""
         kept = self._later(hold, unit, preemption)
-        if kept is None:
-            problem = _UNFIT
-        elif now >= hold.until:
-            problem = "it was not free in time"
-            self._refused_since.put(repr(unit.key).encode(), now)
-        else:
+        problem = self._overdue(hold)
+        if kept is not None and not problem:
             self._move(hold, kept)
-            return self._reservations.waits(hold)
-        self._give_up(hold, problem)
-        return Waits(now, f"its place is given up: {problem}", keeps_gate=False)
+            return self._waits(hold)
+        if problem and hold.slot is not None:
+            self.waiting.timeouts.forget(unit.key)  # the next place is reserved for it after as long a wait
+        self._give_up(hold, problem := problem or _UNFIT)
+        # the unit was assessed before its node was refused
+        now = self.context.clock.monotonic()
+        return Waits(now, f"its place is given up: {problem}", keeps_gate=hold.slot is None)
 
     def _make_room(self, unit: QueuedUnit, digest: bytes, preemption: Preemption, priority: int) -> Waits | None:
         """Hold a place that is free once pods are gone: those that terminate, victims, or units with a lower claim to it."""
@@ -215,15 +211,7 @@ class Preemptor:
             return answer
         if hold.slot is not None:
             return None  # it may fit elsewhere
-        kept = self._later(hold, unit, preemption)
-        problem = self._overdue(hold, self._remaining(hold))
-        if problem or kept is None:
-            problem = problem or _UNFIT
-            self._give_up(hold, problem)
-            # the unit was assessed before its node was refused
-            return Waits(self.context.clock.monotonic(), f"its place is given up: {problem}")
-        self._move(hold, kept)
-        return self._waits(hold)
+        return self._still_held(hold, unit, preemption)
 
     def _later(self, hold: Hold, unit: QueuedUnit, preemption: Preemption) -> UnitDecision | None:
         """Return where the unit fits on the nodes of its place once all that it waits for is gone."""
@@ -309,20 +297,12 @@ class Preemptor:
         stated = [request.pod.metadata.annotations.get(names.PREEMPTION_DELAY, "") for request in unit.ready]
         known = [seconds_of(text) for text in stated if text]
         delay = max([each for each in known if each is not None], default=settings.preemption_delay)
-        since = self._first_refused(unit, now)
+        since = self.waiting.timeouts.runs_out(unit.key, "refusal", now)
         if not now < since + delay:
             return None
         why = "no pod is evicted for it before its preemption delay is over"
         begins = self.context.clock.wall() + timedelta(seconds=since + delay - now)
         return Waits(since + delay, why, delayed_until(begins), keeps_gate=False)
-
-    def _first_refused(self, unit: QueuedUnit, now: float) -> float:
-        """Return when the unit was refused for the first time in this term."""
-        key = repr(unit.key).encode()
-        since = self._refused_since.find(key)
-        if since is None:
-            self._refused_since.put(key, since := now)
-        return since
 
     # --- plans ------------------------------------------------------------------------------------
 
@@ -466,6 +446,8 @@ class Preemptor:
 
     def _waits(self, hold: Hold) -> Waits:
         """Return until when the unit waits at most without an event."""
+        if hold.slot is not None:
+            return self._reservations.waits(hold)
         wall, now = self.context.clock.wall().timestamp(), self.context.clock.monotonic()
         remaining = self._remaining(hold)
         if remaining:
@@ -500,9 +482,12 @@ class Preemptor:
         began = self.context.clock.wall().timestamp() - (self.context.clock.monotonic() - hold.began)
         return hold.evicted.get(pod.metadata.uid, began + PATIENCE) + PATIENCE
 
-    def _overdue(self, hold: Hold, remaining: Iterable[Pod]) -> str:
+    def _overdue(self, hold: Hold) -> str:
         """Return why the unit waits no longer, or empty. A node whose pods do not end is refused for a while."""
         wall, now = self.context.clock.wall().timestamp(), self.context.clock.monotonic()
+        if hold.slot is not None:
+            return "it was not free in time" if now >= hold.until else ""
+        remaining = self._remaining(hold)
         leaving = {pod.metadata.uid for pod in self._victims(self._holds)}
         stays = [
             pod for pod in remaining if pod.metadata.deletion_timestamp is None and pod.metadata.uid not in leaving

@@ -23,7 +23,7 @@ from controller.preemption import Preemption, soonest
 from controller.reconcile.preemption.holds import Hold, Holds, Slot
 from controller.reconcile.preemption.notes import place_reserved
 from controller.reconcile.preemption.waits import Waits
-from controller.reconcile.queueing import QueuedUnit
+from controller.reconcile.queueing import QueuedUnit, Timeouts
 from controller.reconcile.runtime import Context
 
 _MOST: Final = 3_600.0
@@ -40,19 +40,19 @@ _NONE_KEPT: Final = 1_000
 
 
 class Reservations:
-    """`since`: returns when a unit was refused first; `give_up`: ends a hold, and says why."""
+    """`give_up`: ends a hold, and says why."""
 
     def __init__(
         self,
         context: Context,
         holds: Holds,
+        timeouts: Timeouts,
         *,
-        since: Callable[[QueuedUnit, float], float],
         give_up: Callable[[Hold, str], None],
     ) -> None:
         self._context = context
         self._holds = holds
-        self._since = since
+        self._timeouts = timeouts
         self._give_up = give_up
         self._none: LruCache[float] = LruCache(_NONE_KEPT)
         """Signature → until when no place is looked for."""
@@ -63,7 +63,7 @@ class Reservations:
         if not after:
             return None
         now = self._context.clock.monotonic()
-        if now < (at := self._since(unit, now) + after):
+        if now < (at := self._timeouts.runs_out(unit.key, "refusal", now) + after):
             return Waits(at, "it has not waited long enough for a place of its own", keeps_gate=False)
         slot = _slot(unit)
         others = [hold for hold in self._holds if hold.slot == slot]

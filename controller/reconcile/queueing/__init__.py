@@ -8,4 +8,4 @@ from controller.reconcile.queueing.refused_groups import FOREVER
 from controller.reconcile.queueing.selector_budgets import NamespaceWaits, SelectorBudgets, content_of
 from controller.reconcile.queueing.triggers import Triggers, rank
 from controller.reconcile.queueing.volume_triggers import VolumeTriggers
-from controller.reconcile.queueing.waiting_pods import WaitingPods
+from controller.reconcile.queueing.waiting_pods import Timeouts, WaitingPods

@@ -21,9 +21,9 @@ _CREATED_AFTER: Final = 2.5
 members of a gang wait for their events (`notices.ARRIVAL`)."""
 
 
-Reason = Literal["room", "nomination", "object"]
-"""What it waits for: any node, so that its gate is removed in time; the node that kube-scheduler is
-emptying for it; or a claim or template that its user has not created.
+Reason = Literal["room", "refusal", "nomination", "object"]
+"""What it waits for: any node, so that its gate is removed in time; any node, since it was refused first;
+the node that kube-scheduler is emptying for it; or a claim or template that its user has not created.
 """
 
 
@@ -65,7 +65,12 @@ class WaitingPods(Struct, frozen=True):
                 turn_cost=settings.turn_cost, pause_first=settings.room_retry_first, pause_most=settings.room_retry_most
             ),
             timeouts=Timeouts(
-                {"room": settings.gate_patience, "nomination": settings.nomination_patience, "object": _CREATED_AFTER}
+                {
+                    "room": settings.gate_patience,
+                    "refusal": 0.0,
+                    "nomination": settings.nomination_patience,
+                    "object": _CREATED_AFTER,
+                }
             ),
             refusals=NodeBackoff(settings.refusal_time, settings.refusal_time_most),
             in_flight=InFlight(),
