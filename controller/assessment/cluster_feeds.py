@@ -22,16 +22,9 @@ def cluster_feeds(inventory: Inventory, gangs: Gangs, tenants: Tenants) -> Mappi
         if (claim := new or old) is not None:
             tenants.claim_changed(claim.key)
 
-    return {
-        kinds.NODE: (inventory.node_changed,),
-        kinds.NAMESPACE: (inventory.namespace_changed,),
-        kinds.DEVICE_CLASS: (inventory.class_changed,),
-        kinds.RESOURCE_SLICE: (inventory.slice_changed,),
-        kinds.RESOURCE_QUOTA: (inventory.quota_changed,),
-        kinds.DEVICE_TAINT_RULE: (inventory.taint_rule_changed,),
-        kinds.DEVICE_TAINT_RULE_V1BETA2: (inventory.taint_rule_changed,),
+    feeds = {kind: (feed,) for kind, feed in inventory.feeds.items()}
+    return feeds | {
         kinds.RESOURCE_CLAIM: (inventory.claim_changed, claim_changed),
         kinds.POD: (inventory.pod_changed, gangs.pod_changed, tenants.pod_changed),
-        **{kind: (partial(inventory.volumes.changed, kind.name),) for kind in kinds.STORAGE},
         **{kind: (partial(gangs.group_changed, SOURCES[kind.group]),) for kind in kinds.POD_GROUPS},
     }

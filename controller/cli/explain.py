@@ -1,7 +1,7 @@
 """`hami-dra explain`: why a pod got its node and its cards, or why it gets none."""
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from controller.insight.simulation import SimulationSettings
     from controller.views.explanation import Explanation
-    from hami_dra.kube.documents import Document
+    from hami_dra.api.core import Pod
 
 HELP = """Say why a pod got its node and its devices, or why it gets none: the conclusion, every node with its score
 split into terms, the runner-up and what it lost by, each policy and its origin. --devices adds every device with
@@ -168,7 +168,7 @@ def _computed(
             return Explanation(
                 asked.pod.key, asked.pod.metadata.uid, "", "error", message=asked.problem, gang=asked.gang
             )
-        if place := _present_place(state.documents, asked.pod.key):
+        if place := _present_place(asked.stored):
             note(f"{place}; what follows is where it would go now")
         if state.leaderless:
             note("no controller leads now: nothing is placed until one does; see hami-dra doctor")
@@ -180,19 +180,14 @@ def _computed(
         return found
 
 
-def _present_place(documents: "Iterable[Document]", key: str) -> str:
+def _present_place(pod: "Pod") -> str:
     """Return where a pod is, in words; empty if it has no node."""
-    from hami_dra.api.podstate import FINISHED
+    from hami_dra.api.podstate import is_finished
 
-    for each in documents:
-        metadata = each.raw.get("metadata") or {}
-        if each.raw.get("kind") == "Pod" and f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}" == key:
-            node = (each.raw.get("spec") or {}).get("nodeName")
-            phase = (each.raw.get("status") or {}).get("phase")
-            if phase in FINISHED:
-                return f"it has finished ({phase}){f' on {node}' if node else ''} and is never placed again"
-            return f"it is on {node} already" if node else ""
-    return ""
+    node = pod.spec.node_name
+    if is_finished(pod):
+        return f"it has finished ({pod.status.phase}){f' on {node}' if node else ''} and is never placed again"
+    return f"it is on {node} already" if node else ""
 
 
 async def _kept(

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct, field
 
@@ -70,21 +70,10 @@ def seen(documents: Iterable[Document], profiles: DriverProfiles = BUILT_IN_PROF
     found = Seen(Inventory(FeatureGates().pool_gates, profiles=profiles))
     gathered = gather(documents)
     found.notes += gathered.unreadable
-    inventory = found.inventory
-    feeds: dict[str, Any] = {
-        kinds.NODE.name: inventory.node_changed,
-        kinds.NAMESPACE.name: inventory.namespace_changed,
-        kinds.RESOURCE_SLICE.name: inventory.slice_changed,
-        kinds.DEVICE_CLASS.name: inventory.class_changed,
-        kinds.DEVICE_TAINT_RULE.name: inventory.taint_rule_changed,
-        kinds.RESOURCE_CLAIM.name: inventory.claim_changed,
-        kinds.RESOURCE_QUOTA.name: inventory.quota_changed,
-        kinds.POD.name: inventory.pod_changed,
-    }
+    feeds = found.inventory.feeds
     for item in gathered.items:
         found.items[item.kind.name].append(item)
-        feed = feeds.get(item.kind.name)
-        if feed is not None:
+        if (feed := feeds.get(item.kind)) is not None:
             feed(None, item.object)
     if not found.items[kinds.NODE.name]:
         _assume_nodes(found)

@@ -30,7 +30,7 @@ class NodeFilter:
         if request.required_node:
             self._require(nodes.index_of(request.required_node))
         elif request.refused_nodes:
-            rows = [row for name in request.refused_nodes if (row := nodes.index_of(name)) >= 0]
+            rows = nodes.rows_of(request.refused_nodes)
             refused = np.zeros(nodes.size, dtype=np.bool_)
             refused[rows] = True
             self._refuse(catalogue.NODE_REFUSED, refused)
@@ -96,7 +96,7 @@ def _selected(inventory: Inventory, selector: NodeSelector) -> Bools:
     nodes = inventory.nodes
     mask = np.zeros(nodes.size, dtype=np.bool_)
     pinned = _pinned(selector)
-    rows = range(nodes.size) if pinned is None else [row for name in pinned if (row := nodes.index_of(name)) >= 0]
+    rows = range(nodes.size) if pinned is None else nodes.rows_of(pinned)
     for row in rows:
         node = nodes.nodes[row]
         mask[row] = node is not None and node_selector_matches(selector, node.metadata.name, node.metadata.labels)

@@ -184,10 +184,10 @@ def devices_of(decision: Decision) -> tuple[DeviceId, ...]:
 def _asks_for_all(member: Member) -> bool:
     """Return whether a request is for all devices: none of them may be masked then."""
     return any(
-        each is not None and each.allocation_mode == "All"
+        each.allocation_mode == "All"
         for entry in member.request.claims
         for request in entry.claim.spec.devices.requests
-        for each in (request.exactly, *request.first_available)
+        for each in request.choices
     )
 
 
@@ -203,6 +203,6 @@ def _tells_devices_apart(inventory: Inventory, member: Member) -> bool:
         if devices.constraints or entry.claim.key in policies.request_preferences:
             return True
         for request in devices.requests:
-            if any(each is not None and each.selectors for each in (request.exactly, *request.first_available)):
+            if any(each.selectors for each in request.choices):
                 return True
     return False

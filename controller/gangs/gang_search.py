@@ -85,7 +85,7 @@ class _GangSearch:
         self._in_order = self._placements.order_matters = relations.exist
         demand, order = self._demand(members, relations)
         nodes = self._inventory.nodes
-        settled = [row for name in self._request.settled_nodes if (row := nodes.index_of(name)) >= 0]
+        settled = nodes.rows_of(self._request.settled_nodes)
         domains = GangDomains(self._inventory, self._request.topology, settled, demand)
         self._domains = domains.required()
         if (row := domains.outside()) >= 0:
@@ -226,7 +226,7 @@ class _GangSearch:
         nothing = np.zeros(size, dtype=np.float64)
         anything = np.full(size, len(members), dtype=np.int64)
         demand = kinds.demand(sorted(kinds.fits), anything, request.least, nothing, nothing)
-        settled = [row for name in request.settled_nodes if (row := inventory.nodes.index_of(name)) >= 0]
+        settled = inventory.nodes.rows_of(request.settled_nodes)
         domains = GangDomains(inventory, request.topology, settled, demand).required()
         return domains[0] if domains and domains[0].placeable < request.least else None
 

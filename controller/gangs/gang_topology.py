@@ -32,8 +32,7 @@ def constraints_of(state: GangState, members: Iterable[SchedulingRequest]) -> tu
 def compute_domain_class(claim: ResourceClaim) -> str:
     """Return the DeviceClass by which the claim asks for a ComputeDomain, or empty."""
     for request in claim.spec.devices.requests:
-        exact = request.exactly
-        for asked in (exact, *request.first_available) if exact is not None else request.first_available:
+        for asked in request.choices:
             if _COMPUTE_DOMAIN.fullmatch(asked.device_class_name):
                 return asked.device_class_name
     return ""

@@ -6,6 +6,7 @@ are left out and named in `problems`. Must not talk to a cluster.
 """
 
 from collections.abc import Callable, Collection, Hashable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -23,9 +24,11 @@ from controller.inventory.usage_columns import UsageColumns
 from controller.inventory.vanished import VanishedClaims
 from controller.inventory.verdicts import Verdicts
 from controller.rules.pod_rules import PodRules
+from hami_dra.api import kinds
 from hami_dra.api.arrays import Positions
 from hami_dra.api.core import Namespace, Node, Pod, ResourceQuota
 from hami_dra.api.heldclaims import HeldClaim, InvalidHeldClaims, decode
+from hami_dra.api.kinds import Kind
 from hami_dra.api.names import ADMIN_ACCESS_LABEL, HELD_CLAIMS
 from hami_dra.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles
@@ -143,6 +146,22 @@ class Inventory:
         return self._pods.assumed_node(pod_uid)
 
     # -- feeds -------------------------------------------------------------------------------------
+
+    @property
+    def feeds(self) -> dict[Kind[Any], Callable[[Any, Any], None]]:
+        """Return by kind what is to be called with each change of an object: (old, new)."""
+        return {
+            kinds.NODE: self.node_changed,
+            kinds.NAMESPACE: self.namespace_changed,
+            kinds.DEVICE_CLASS: self.class_changed,
+            kinds.RESOURCE_SLICE: self.slice_changed,
+            kinds.RESOURCE_QUOTA: self.quota_changed,
+            kinds.DEVICE_TAINT_RULE: self.taint_rule_changed,
+            kinds.DEVICE_TAINT_RULE_V1BETA2: self.taint_rule_changed,
+            kinds.RESOURCE_CLAIM: self.claim_changed,
+            kinds.POD: self.pod_changed,
+            **{kind: partial(self.volumes.changed, kind.name) for kind in kinds.STORAGE},
+        }
 
     def set_version(self, major: int, minor: int) -> None:
         """Note the version of Kubernetes where its plugins differ; without it the newest counts."""

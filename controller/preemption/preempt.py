@@ -186,7 +186,7 @@ class Search:
         away by its affinity.
         """
         nodes = self._inventory.nodes
-        self._within = AllowedNodes.of_rows(map(nodes.index_of, plan.nodes), nodes.size)
+        self._within = AllowedNodes.of_rows(nodes.rows_of(plan.nodes), nodes.size)
         with self._inventory.trial() as trial:
             self.remove(trial, [*plan.victims, *releasing])
             return self.decide() is not None
@@ -328,7 +328,7 @@ class Search:
             return [np.ones(size, dtype=np.bool_)]
         labels = np.stack([inventory.labels.domains(key)[:size] for key in keys])
         known: Bools = (labels != NO_DOMAIN).all(axis=0)
-        settled = [row for name in self._unit.settled_nodes if (row := inventory.nodes.index_of(name)) >= 0]
+        settled = inventory.nodes.rows_of(self._unit.settled_nodes)
         firsts: dict[tuple[int, ...], int] = {}
         for row in settled or candidates:
             if known[row]:

@@ -399,8 +399,7 @@ def matched_count(request: ResolvedRequest) -> int:
 
 
 def _count(request: DeviceRequest) -> int:
-    exactly = request.exactly or (request.first_available[0] if request.first_available else None)
-    return exactly.count or 1 if exactly is not None else 1
+    return next((exact.count for exact in request.choices), 0) or 1
 
 
 def _rows(devices: Sequence[Device]) -> Positions:

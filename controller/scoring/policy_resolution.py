@@ -114,9 +114,9 @@ def _parameters(
     Invalid parameters are left out: the allocator reports them.
     """
     for request in claim.spec.devices.requests:
-        for exact in (request.exactly, *request.first_available):
-            device_class = classes.get(exact.device_class_name) if exact else None
-            if exact is None or device_class is None or not (claim.spec.devices.config or device_class.spec.config):
+        for exact in request.choices:
+            device_class = classes.get(exact.device_class_name)
+            if device_class is None or not (claim.spec.devices.config or device_class.spec.config):
                 continue
             name = request.name if exact is request.exactly else f"{request.name}/{exact.name}"
             try:
@@ -258,8 +258,8 @@ def _sources(
     if template is not None:
         found.append(template)
     for request in claim.spec.devices.requests:
-        for exact in (request.exactly, *request.first_available):
-            device_class = classes.get(exact.device_class_name) if exact else None
+        for exact in request.choices:
+            device_class = classes.get(exact.device_class_name)
             if device_class is not None and device_class not in found:
                 found.append(device_class)
     return found

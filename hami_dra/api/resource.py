@@ -174,6 +174,11 @@ class DeviceRequest(Struct, frozen=True):
     exactly: ExactDeviceRequest | None = None
     first_available: tuple[ExactDeviceRequest, ...] = ()
 
+    @property
+    def choices(self) -> tuple[ExactDeviceRequest, ...]:
+        """What may be allocated: one thing, or the alternatives of a prioritized list."""
+        return self.first_available if self.exactly is None else (self.exactly, *self.first_available)
+
 
 class DeviceConstraint(Struct, frozen=True):
     requests: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from controller.assessment import assess
 from controller.decide import SchedulingRequest
-from controller.insight.simulation import SimulatedCluster, SimulationSettings
+from controller.insight.simulation import SimulatedCluster
 from controller.inventory import DeviceId, used_of
 from controller.preemption import Preemption, why_it_stays
 from controller.rules import UNSCHEDULABLE_TAINT
@@ -22,6 +22,31 @@ from hami_dra.api.meta import controller_of
 from hami_dra.api.podclaims import ClaimRef, claim_keys
 from hami_dra.api.resource import ResourceClaim, ResourceClaimStatus
 from hami_dra.api.selectors import tolerates
+
+
+class Goal(Struct, frozen=True):
+    """What is to be reached: a place for a pod, or more free devices or nodes."""
+
+    pod: str = ""
+    """Key of a pod that waits."""
+    devices: int = 0
+    """Devices, each entirely free."""
+    nodes: int = 0
+    """Nodes, all of whose devices are free."""
+    least: int = 1
+    """Nodes with fewer devices do not count."""
+    moves: int | None = None
+    """The most pods that may move; None: all."""
+    labelled: bool = False
+    """Only pods move that have the label `hami.io/movable`, or whose namespace has it."""
+
+    def __str__(self) -> str:
+        if self.pod:
+            return f"a place for pod {self.pod}"
+        if self.devices:
+            return f"{self.devices} more free {'device' if self.devices == 1 else 'devices'}"
+        size = f" with {self.least} devices or more" if self.least > 1 else ""
+        return f"{self.nodes} more free {'node' if self.nodes == 1 else 'nodes'}{size}"
 
 
 class Movable(Struct, frozen=True, eq=False):
@@ -49,32 +74,17 @@ class Movables(Struct, frozen=True):
 
 
 def movables_of(
-    view: SimulatedCluster,
-    settings: SimulationSettings,
-    local_volumes: Mapping[str, str],
-    preemption: Preemption,
-    *,
-    labelled: bool = False,
-    holds_nodes: bool = True,
-    holds_devices: bool = True,
+    view: SimulatedCluster, goal: Goal, local_volumes: Mapping[str, str], preemption: Preemption
 ) -> Movables:
     """Return the running pods with devices. `local_volumes`: by key of a pod with one, why it stays."""
     found, unallocated = Movables(), _Unallocated(view)
     for pod in sorted(view.pods.values(), key=lambda each: each.key):
-        usage = view.inventory.usage
         claims = view.tenants.freed_by((pod,))
-        holdings = [holding for uid in claims for holding in usage.counted(uid)]
+        holdings = [holding for uid in claims for holding in view.inventory.usage.counted(uid)]
         if not holdings and not any(_is_allocated(view.claims.get(key)) for key in claim_keys(pod)):
             continue
-        waiting = as_waiting(pod)
-        why = _why_it_stays(pod, view, claims, preemption) or local_volumes.get(pod.key, "")
-        if not why and (
-            (holds_nodes and _ignores_cordon(pod)) or (holds_devices and _ignores_device_cordon(pod, view))
-        ):
-            why = "it tolerates what is cordoned, and may come back to it"
-        if labelled and not why and not _is_labelled(pod, view):
-            why = f'neither it nor its namespace has the label {names.MOVABLE}: "true"'
-        request = "" if why else assess(waiting, unallocated, settings.assessment)
+        why = _why_it_stays(pod, view, claims, preemption) or local_volumes.get(pod.key) or _comes_back(pod, view, goal)
+        request = why or assess(as_waiting(pod), unallocated, view.settings.assessment)
         if isinstance(request, SchedulingRequest):
             devices = frozenset(holding.device for holding in holdings)
             memory = sum(
@@ -84,7 +94,7 @@ def movables_of(
             )
             found.pods.append(Movable(pod, request, claims, devices, memory))
         else:
-            found.refused[pod.key] = why or getattr(request, "why", "")
+            found.refused[pod.key] = request if isinstance(request, str) else request.why
     return found
 
 
@@ -123,16 +133,18 @@ def _is_labelled(pod: Pod, view: SimulatedCluster) -> bool:
     return any(item.metadata.labels.get(names.MOVABLE) == "true" for item in items)
 
 
-def _ignores_cordon(pod: Pod) -> bool:
-    return any(tolerates(each, UNSCHEDULABLE_TAINT) for each in pod.spec.tolerations)
-
-
-def _ignores_device_cordon(pod: Pod, view: SimulatedCluster) -> bool:
-    claims = [claim for key in claim_keys(pod) if (claim := view.claims.get(key)) is not None]
-    requests = [each for claim in claims for each in claim.spec.devices.requests]
-    choices = [each for request in requests for each in (request.exactly, *request.first_available) if each is not None]
+def _comes_back(pod: Pod, view: SimulatedCluster, goal: Goal) -> str:
+    """Return why the pod may come back to what is cordoned meanwhile, or may not go at all; or empty."""
     cordon = Taint(key=names.CORDON_TAINT, effect="NoSchedule")
-    return any(tolerates(each, cordon) for choice in choices for each in choice.tolerations)
+    claims = [claim for key in claim_keys(pod) if (claim := view.claims.get(key)) is not None]
+    choices = [each for claim in claims for asked in claim.spec.devices.requests for each in asked.choices]
+    if (not goal.devices and any(tolerates(each, UNSCHEDULABLE_TAINT) for each in pod.spec.tolerations)) or (
+        not goal.nodes and any(tolerates(each, cordon) for choice in choices for each in choice.tolerations)
+    ):
+        return "it tolerates what is cordoned, and may come back to it"
+    if goal.labelled and not _is_labelled(pod, view):
+        return f'neither it nor its namespace has the label {names.MOVABLE}: "true"'
+    return ""
 
 
 def _is_allocated(claim: ResourceClaim | None) -> bool:

@@ -12,12 +12,11 @@ from functools import partial
 from itertools import combinations
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.gangs import Unit
 from controller.insight.defrag.cells import Cells, cells_of
-from controller.insight.defrag.movable import Movables, as_waiting, movables_of
+from controller.insight.defrag.movable import Goal, Movables, as_waiting, movables_of
 from controller.insight.defrag.places import Places
 from controller.insight.defrag.search import Mover, Moves, MoveTarget
 from controller.insight.manifests import Item, gather
@@ -46,31 +45,6 @@ _CORDONED: Final = DeviceTaint(key=names.CORDON_TAINT, effect="NoSchedule")
 
 class BadGoal(InputError):
     """The goal cannot be planned for; the message names the option and the object."""
-
-
-class Goal(Struct, frozen=True):
-    """What is to be reached: a place for a pod, or more free devices or nodes."""
-
-    pod: str = ""
-    """Key of a pod that waits."""
-    devices: int = 0
-    """Devices, each entirely free."""
-    nodes: int = 0
-    """Nodes, all of whose devices are free."""
-    least: int = 1
-    """Nodes with fewer devices do not count."""
-    moves: int | None = None
-    """The most pods that may move; None: all."""
-    labelled: bool = False
-    """Only pods move that have the label `hami.io/movable`, or whose namespace has it."""
-
-    def __str__(self) -> str:
-        if self.pod:
-            return f"a place for pod {self.pod}"
-        if self.devices:
-            return f"{self.devices} more free {'device' if self.devices == 1 else 'devices'}"
-        size = f" with {self.least} devices or more" if self.least > 1 else ""
-        return f"{self.nodes} more free {'node' if self.nodes == 1 else 'nodes'}{size}"
 
 
 def _quiet(what: str, done: int, total: int) -> None:
@@ -149,15 +123,7 @@ class _Planner:
             for key, item in pods.items()
             if (local := local_volumes(item.raw))
         }
-        self.movables: Movables = movables_of(
-            self.state.view,
-            settings,
-            volumes,
-            self.preemption,
-            labelled=goal.labelled,
-            holds_nodes=not goal.devices,
-            holds_devices=not goal.nodes,
-        )
+        self.movables: Movables = movables_of(self.state.view, goal, volumes, self.preemption)
         self.mover = Mover(
             self.state.view.inventory,
             self.movables.pods,

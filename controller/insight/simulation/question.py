@@ -35,6 +35,8 @@ class NoSuchPod(InputError):
 
 class Question(Struct, frozen=True):
     pod: Pod
+    stored: Pod
+    """The same pod, as it is in the input."""
     view: SimulatedCluster
     unit: AssessedUnit[Unready]
     """The pod, or the waiting members of its gang."""
@@ -100,7 +102,7 @@ def question(
     request = None if problem else next((each for each in unit.ready if each.pod.key == pod.key), None)
     if request is None and not problem:
         problem = unready(unit)[pod.key].sentence
-    return Question(pod, view, unit, request, problem, (*notes, *view.notes, *notices), gang)
+    return Question(pod, (stored or target).object, view, unit, request, problem, (*notes, *view.notes, *notices), gang)
 
 
 def _no_such_pod(pods: Iterable[Pod], kind: str, key: str) -> NoSuchPod:

@@ -357,13 +357,11 @@ class Preemptor:
         most = self.context.settings.preemption.preemption_victims_most
         if unit.gang is None:
             return most
-        entries = [entry for _, decision in plan.placed for entry in decision.allocations]
-        return max(most, sum([len(entry.allocation["devices"]["results"]) for entry in entries]))
+        return max(most, sum([len(held) for _, decision in plan.placed for held in decision.holdings.values()]))
 
     def _within(self, unit: Unit, among: Iterable[str]) -> Unit:
         nodes = self.context.inventory.nodes
-        rows = [row for row in map(nodes.index_of, among) if row >= 0]
-        return unit.within(AllowedNodes.of_rows(rows, nodes.size))
+        return unit.within(AllowedNodes.of_rows(nodes.rows_of(among), nodes.size))
 
     def _begin(self, unit: QueuedUnit, preemption: Preemption, plan: PreemptionPlan, priority: int) -> Waits:
         budgets = preemption.budgets

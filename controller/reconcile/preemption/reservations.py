@@ -136,8 +136,7 @@ def _slot(unit: QueuedUnit) -> Slot:
         for request in unit.ready
         for entry in request.claims
         for asked in entry.claim.spec.devices.requests
-        for each in (asked.exactly, *asked.first_available)
-        if each is not None
+        for each in asked.choices
     }
     keys = [each.key for each in unit.unit.topology if each.required]
     return tuple(sorted(classes)), "" if unit.gang is None else ",".join(keys) or "gang"

@@ -238,8 +238,8 @@ def content_of(claims: Iterable[ResourceClaim]) -> Digest:
         selector.cel.expression
         for claim in claims
         for request in claim.spec.devices.requests
-        for exact in (request.exactly, *request.first_available)
-        for selector in (exact.selectors if exact is not None else ())
+        for exact in request.choices
+        for selector in exact.selectors
         if selector.cel is not None
     }
     return digest_of_text("\0".join(sorted(expressions)))
