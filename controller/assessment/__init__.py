@@ -2,7 +2,7 @@
 decide: one rule for the controller and for simulations.
 """
 
-from controller.assessment.cluster_feeds import Feed, cluster_feeds
+from controller.assessment.cluster_feeds import cluster_feeds
 from controller.assessment.pod_assessment import (
     Assessment,
     AssessmentSettings,

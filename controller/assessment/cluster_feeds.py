@@ -11,12 +11,11 @@ from hami_dra.api import kinds
 from hami_dra.api.kinds import Kind
 from hami_dra.api.resource import ResourceClaim
 
-Feed = Callable[[Any, Any], None]
-"""Called with (old, new); None for an object that did not exist before, or no longer exists."""
 
-
-def cluster_feeds(inventory: Inventory, gangs: Gangs, tenants: Tenants) -> Mapping[Kind[Any], tuple[Feed, ...]]:
-    """Return what is to be called for each change of an object, in this order."""
+def cluster_feeds(
+    inventory: Inventory, gangs: Gangs, tenants: Tenants
+) -> Mapping[Kind[Any], tuple[Callable[[Any, Any], None], ...]]:
+    """Return by kind what is to be called with each change of an object, (old, new), in this order."""
 
     def claim_changed(old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         if (claim := new or old) is not None:

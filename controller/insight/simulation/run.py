@@ -82,7 +82,7 @@ def load(
     `awaits`: whether a pod waits although it has a node.
     """
     items = [*items]
-    view = SimulatedCluster.of(items, settings)
+    view = SimulatedCluster(items, settings)
     workloads = Workloads(items, view.nodes)
     for group in workloads.groups.groups:
         view.feed(group)

@@ -41,8 +41,8 @@ _ASSUMED: Final = "(assumed)"
 class SimulatedCluster:
     """Implements `scheduling.assessment.ClusterView`: it plays the resource claim controller, too."""
 
-    def __init__(self, settings: SimulationSettings) -> None:
-        """Set up an empty cluster."""
+    def __init__(self, items: Iterable[Item], settings: SimulationSettings) -> None:
+        """Set up a cluster with everything in the input but pods and workloads."""
         self.settings = settings
         self.inventory = Inventory(settings.gates.pool_gates, profiles=settings.profiles)
         self.inventory.pod_names.everywhere = True
@@ -73,16 +73,12 @@ class SimulatedCluster:
         """Source and sentence → the objects that it is about."""
         self._allocations: dict[str, Mapping[str, Any]] = {}
         self._slices: list[ResourceSlice] = []
-
-    @classmethod
-    def of(cls, items: Iterable[Item], settings: SimulationSettings) -> "SimulatedCluster":
-        """Return a cluster with everything in the input but pods and workloads."""
-        view = cls(settings)
         for item in items:
             if item.kind not in (kinds.POD, *kinds.WORKLOADS, *kinds.POD_SETS):
-                view.feed(item)
-        view.assume_defaults()
-        return view
+                self.feed(item)
+        self._assume_nodes()
+        for claim in [*self.inventory.volumes.objects.claims.values()]:
+            self._fill_class(claim)
 
     def notice(self, source: str, about: str, sentences: Iterable[str]) -> None:
         """Keep what an object says without effect; pods of one workload say it once."""
@@ -126,13 +122,8 @@ class SimulatedCluster:
         for feed in self._feeds.get(kind, ()):
             feed(old, new)
 
-    def assume_defaults(self) -> None:
-        """Fill in what a cluster would have, before the pods come: nodes, and default StorageClasses of claims."""
-        self._assume_nodes()
-        for claim in [*self.inventory.volumes.objects.claims.values()]:
-            self._fill_class(claim)
-
     def _fill_class(self, claim: PersistentVolumeClaim) -> None:
+        """Give a claim that no cluster has seen the default StorageClass."""
         kind, meta = kinds.PERSISTENT_VOLUME_CLAIM, claim.metadata
         if meta.uid == derived_uid(kind, meta.namespace, meta.name):
             volumes = self.inventory.volumes
@@ -200,7 +191,7 @@ class SimulatedCluster:
 
     def served_by(self, resource: str) -> str:
         """Return the DeviceClass of an extended resource that no device plugin offers, or empty."""
-        if self.inventory.nodes.offers(resource).any():
+        if self.plugin_offers(resource):
             return ""
         implicit = resource.removeprefix(IMPLICIT_RESOURCE)
         if implicit != resource:

@@ -1,11 +1,12 @@
 """Pods that count on a node before they are bound there: whether, and on which node.
 
-A pod counts where a decision placed it while that decision is being written, and otherwise where
-its allocated claims pin it. Nobody else assumes pods for longer than one synchronous step, so the
+A pod counts where a decision placed it while that decision is being written, or its place is held,
+with the devices of the decision; otherwise where its allocated claims pin it. Nobody else assumes pods for longer than one synchronous step, so the
 state is the same as after a restart, whatever became of a write. The end of a commit and every
 event about the pod or its claims ask the claims again (`refresh`).
 """
 
+from controller.decide import Decision
 from controller.reconcile.binding.claim_writer import ClaimWriter
 from controller.reconcile.runtime import Context, patches
 from hami_dra.api.core import Pod
@@ -16,21 +17,21 @@ class AssumedPods:
     def __init__(self, context: Context, claims: ClaimWriter) -> None:
         self._context = context
         self._claims = claims
-        self._committing: dict[str, str] = {}
-        """UID → node of the decision that is being written."""
+        self._decided: dict[str, Decision] = {}
+        """UID → the decision that counts."""
         self._pinned: dict[str, str] = {}
         """UID → node of its claims."""
 
-    def begin(self, pod: Pod, node: str) -> None:
-        """Count the pod on the node until `end`."""
-        self._committing[pod.metadata.uid] = node
-        self._context.inventory.assume_pod(self._context.informers.present(pod) or pod, node)
+    def begin(self, pod: Pod, decision: Decision) -> None:
+        """Count the pod and its devices as it was decided, until `end`."""
+        self._decided[pod.metadata.uid] = decision
+        self._context.inventory.usage.assume(decision.holdings)
+        self._context.inventory.assume_pod(self._context.informers.present(pod) or pod, decision.node)
 
     def end(self, pod: Pod) -> None:
         """Count the pod as its claims say: the decision is written, or has failed."""
         uid = pod.metadata.uid
-        self._committing.pop(uid, None)
-        self._context.inventory.forget_pod(uid)
+        self._forget(uid)
         if (present := self._context.informers.present(pod)) is not None:
             self.refresh(present)
         else:
@@ -43,7 +44,8 @@ class AssumedPods:
             self._pin(pod, node)
         elif not self._unpin(pod):
             return ""
-        counts_on = self._committing.get(uid, node)
+        decided = self._decided.get(uid)
+        counts_on = node if decided is None else decided.node
         if not counts_on:
             self._context.inventory.forget_pod(uid)
         elif self._context.inventory.assumed_node(uid) != counts_on:
@@ -56,11 +58,16 @@ class AssumedPods:
 
     def stop(self) -> None:
         """End the term: count nothing any more."""
-        for uid in (*self._committing, *self._pinned):
-            self._context.inventory.forget_pod(uid)
+        for uid in (*self._decided, *self._pinned):
+            self._forget(uid)
             self._context.informers.tenants.arrived(uid)
-        self._committing.clear()
         self._pinned.clear()
+
+    def _forget(self, uid: str) -> None:
+        if (decided := self._decided.pop(uid, None)) is not None:
+            for claim in decided.holdings:
+                self._context.inventory.forget(claim)
+        self._context.inventory.forget_pod(uid)
 
     def _pin(self, pod: Pod, node: str) -> None:
         uid = pod.metadata.uid

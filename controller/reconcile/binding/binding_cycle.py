@@ -54,9 +54,9 @@ class BindingCycle:
         self.slots = CommitSlots(
             settings.commits_at_once, context.settings.leadership.write_timeout, settings.slow_commits_at_once
         )
-        self._assumed: dict[str, list[str]] = {}
-        """UID of the pod → UIDs of claims that are being written."""
-        context.events.yield_to(lambda: bool(self._assumed))
+        self._under_way: set[str] = set()
+        """UIDs of the pods that are being written."""
+        context.events.yield_to(lambda: bool(self._under_way))
         self._failures: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
 
@@ -88,19 +88,14 @@ class BindingCycle:
 
     def start(self, group: asyncio.TaskGroup, pod: Pod, decision: Decision, gang: GangCommit | None = None) -> None:
         """Start the commit of one pod. `gang`: the commit of its gang, of which it is a part."""
-        claims = [entry.claim.metadata.uid for entry in decision.allocations]
-        self._assumed[pod.metadata.uid] = claims
-        self._in_flight.begin([pod.metadata.uid, *claims])
-        self._context.inventory.usage.assume(decision.holdings)
-        self._assumed_pods.begin(pod, decision.node)
+        self._under_way.add(pod.metadata.uid)
+        self._in_flight.begin([pod.metadata.uid, *decision.holdings])
+        self._assumed_pods.begin(pod, decision)
         finish = self._guard.run(pod.key, self._finish(pod, decision, gang))
         group.create_task(finish, name=f"commit {pod.key}")
 
     def abandon(self) -> None:
-        """End the term: whatever is still being written is no longer assumed."""
-        for claim_uids in self._assumed.values():
-            for uid in claim_uids:
-                self._context.inventory.forget(uid)
+        """End the term: whatever is still being written delays no event any more."""
         self._context.events.yield_to(lambda: False)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
@@ -155,11 +150,11 @@ class BindingCycle:
                 raise
             self._context.events.report(POD, pod, messages.internal_error(messages.BINDING_FAILED))
             self._failed(pod, "refused", self._settings.retry_most)
-        self._end(pod)
+        self._end(pod, decision)
 
     def _written(self, pod: Pod, decision: Decision, current: Pod, gang: GangCommit | None) -> None:
         """Report it and lift the gate: the informers have the written claims already."""
-        self._count_as_written(pod)
+        self._assumed_pods.end(pod)
         self._forget(pod.metadata.uid)
         self._context.metrics.commits.labels("done").inc()
         self._context.events.report(POD, pod, messages.placed(decision))
@@ -172,7 +167,7 @@ class BindingCycle:
 
     def _failed(self, pod: Pod, result: str, pause: float) -> None:
         """Decide the pod again after `pause` seconds. `result`: name of the failure in the metric."""
-        self._count_as_written(pod)
+        self._assumed_pods.end(pod)
         self._context.metrics.commits.labels(result).inc()
         self._triggers.released(pod)
         current = self._context.informers.present(pod)
@@ -186,13 +181,7 @@ class BindingCycle:
                 self._queue.wait(pod.key, now + pause)
             self._wake()
 
-    def _count_as_written(self, pod: Pod) -> None:
-        """Forget what was assumed: from now on the claims say what counts, and whether the pod does."""
-        for uid in self._assumed[pod.metadata.uid]:
-            self._context.inventory.forget(uid)
-        self._assumed_pods.end(pod)
-
-    def _end(self, pod: Pod) -> None:
+    def _end(self, pod: Pod, decision: Decision) -> None:
         """Evaluate the pods that waited for this commit, and the pod itself if it changed
         meanwhile.
 
@@ -200,7 +189,8 @@ class BindingCycle:
         nothing to do.
         """
         uid = pod.metadata.uid
-        for key in self._in_flight.end([uid, *self._assumed.pop(uid)]):
+        self._under_way.discard(uid)
+        for key in self._in_flight.end([uid, *decision.holdings]):
             if key != pod.key or not self._is_as_written(pod):
                 self._evaluate(key)
 

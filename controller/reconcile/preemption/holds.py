@@ -13,7 +13,6 @@ from controller.decide import Decision, SchedulingRequest
 from controller.gangs import GangKey
 from controller.inventory import QuotaLine, Trial
 from controller.reconcile.binding import AssumedPods
-from controller.reconcile.runtime import Context
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
 
@@ -77,8 +76,7 @@ class Hold(Struct, eq=False):
 
 
 class Holds:
-    def __init__(self, context: Context, assumed_pods: AssumedPods) -> None:
-        self._inventory = context.inventory
+    def __init__(self, assumed_pods: AssumedPods) -> None:
         self._assumed_pods = assumed_pods
         self._by_key: dict[GangKey | str, Hold] = {}
         self._concerned: dict[str, dict[GangKey | str, None]] = {}
@@ -102,8 +100,7 @@ class Holds:
         for name in _names(hold):
             self._concerned.setdefault(name, {})[hold.key] = None
         for request, decision in hold.placed:
-            self._inventory.usage.assume(decision.holdings)
-            self._assumed_pods.begin(request.pod, decision.node)
+            self._assumed_pods.begin(request.pod, decision)
 
     def end(self, hold: Hold) -> None:
         del self._by_key[hold.key]
@@ -111,10 +108,8 @@ class Holds:
             self._concerned[name].pop(hold.key, None)
             if not self._concerned[name]:
                 del self._concerned[name]
-        for request, decision in hold.placed:
-            for entry in decision.allocations:
-                self._inventory.forget(entry.claim.metadata.uid)
-            self._assumed_pods.end(request.pod)
+        for pod in hold.pods:
+            self._assumed_pods.end(pod)
 
     def welcome(self, hold: Hold, placed: Iterable[tuple[SchedulingRequest, Decision]]) -> None:
         """Let a place wait for more pods, which run there meanwhile."""

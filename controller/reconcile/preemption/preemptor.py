@@ -79,7 +79,7 @@ class Preemptor:
     """Signature → the priority for which there was no plan, and until when that is believed."""
 
     def __post_init__(self) -> None:
-        self._holds = Holds(self.context, self.assumed_pods)
+        self._holds = Holds(self.assumed_pods)
         self._left_claims = LeftClaims(self.context)
         self._reservations = Reservations(self.context, self._holds, self.waiting.timeouts, give_up=self._give_up)
         self.evictor = Evictor(self.context, self._holds, give_up=self._give_up, again=self._more_may_go)
