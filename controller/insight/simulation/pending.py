@@ -12,7 +12,7 @@ import msgspec
 
 from controller.assessment import AssessedUnit
 from controller.gangs import GangKey
-from controller.insight.manifests import gather
+from controller.insight.manifests import Item, gather
 from controller.insight.simulation.placing import Placing, SimulatedDecision, Unready, settled, unready
 from controller.insight.simulation.run import load
 from controller.insight.simulation.settings import SimulationSettings
@@ -70,13 +70,14 @@ def pending_pods(
     decided: dict[GangKey | str, tuple[AssessedUnit[Unready], SimulatedDecision]] = {}
     """By gang, or by key of a pod of none."""
 
-    def judged(pod: Pod) -> PendingPod:
-        key = view.gangs.of(pod) or pod.key
+    def judged(item: Item) -> PendingPod:
+        gang = view.gangs.of(item.object)
+        key = gang or item.key
         if key not in decided:
-            members = [item for item in items if key in (item.key, view.gangs.of(item.object))]
-            unit = placing.assess([settled(item, view) for item in members])
+            members = [item] if gang is None else [each for each in items if view.gangs.of(each.object) == gang]
+            unit = placing.assess([settled(each, view) for each in members])
             decided[key] = unit, placing.decide(unit)
-        return _judged(pod, *decided[key])
+        return _judged(item.object, *decided[key])
 
     meant = [item for item in items if may_be_meant(item.key)]
     found = []
@@ -84,7 +85,7 @@ def pending_pods(
         on_pod(done, min(most, len(meant)))
         claims = [claim for name in claim_keys(item.object) if (claim := view.claims.get(name)) is not None]
         is_allocated = bool(claims) and all(claim.status.allocation is not None for claim in claims)
-        found.append(_allocated(item.object) if is_allocated else judged(item.object))
+        found.append(_allocated(item.object) if is_allocated else judged(item))
     return PendingPods(pods=tuple(found), left_out=len(meant) - len(found))
 
 
