@@ -132,7 +132,9 @@ class Guarantees:
         others = dict.fromkeys(pod.metadata.namespace for pod in victims if pod.metadata.namespace != self._namespace)
         used = {self._namespace: self._taken} | {each: quotas.used(each) for each in others}
         return tuple(
-            QuotaLine.of(namespace, Limit("", QUOTA_NAMES[PREFIX + resource], owed[resource]), has.get(resource, 0))
+            QuotaLine.of(
+                namespace, Limit("", QUOTA_NAMES[PREFIX + resource], owed[resource]), has.get(resource, 0), "guarantee"
+            )
             for namespace, has in used.items()
             for resource in self._asked(placed)
             if resource in (owed := quotas.owed.get(namespace, {}))

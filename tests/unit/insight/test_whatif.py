@@ -336,6 +336,7 @@ def test_preemption_by_guarantee():
         "unit": "devices",
         "used": 0,
         "hard": 2,
+        "kind": "guarantee",
     }
 
 
