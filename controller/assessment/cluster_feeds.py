@@ -21,9 +21,14 @@ def cluster_feeds(
         if (claim := new or old) is not None:
             tenants.claim_changed(claim.key)
 
-    feeds = {kind: (feed,) for kind, feed in inventory.feeds.items()}
-    return feeds | {
-        kinds.RESOURCE_CLAIM: (inventory.claim_changed, claim_changed),
-        kinds.POD: (inventory.pod_changed, gangs.pod_changed, tenants.pod_changed),
-        **{kind: (partial(gangs.group_changed, SOURCES[kind.group]),) for kind in kinds.POD_GROUPS},
+    of_gangs: dict[Kind[Any], tuple[Callable[[Any, Any], None], ...]] = {
+        kind: (partial(gangs.group_changed, SOURCES[kind.group]),) for kind in kinds.POD_GROUPS
     }
+    return (
+        {kind: (feed,) for kind, feed in inventory.feeds.items()}
+        | of_gangs
+        | {
+            kinds.RESOURCE_CLAIM: (inventory.claim_changed, claim_changed),
+            kinds.POD: (inventory.pod_changed, gangs.pod_changed, tenants.pod_changed),
+        }
+    )

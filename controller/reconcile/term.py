@@ -28,7 +28,7 @@ from controller.reconcile.binding import (
     GateKeeper,
 )
 from controller.reconcile.fence import Fence, Prober, is_fence_rule, remove_rule
-from controller.reconcile.observability import QuotaNotes, UnreadableObjects, VanishedWatch
+from controller.reconcile.observability import BindTimes, QuotaNotes, UnreadableObjects, VanishedWatch
 from controller.reconcile.preemption import DeletionCosts, Preemptor
 from controller.reconcile.queueing import PodAssessor, SelectorBudgets, Triggers, VolumeTriggers, WaitingPods
 from controller.reconcile.repair import (
@@ -95,6 +95,7 @@ class Term:
             if context.settings.preempts or context.settings.save_after
             else None
         )
+        self._bind_times = BindTimes(context)
         self._scheduling_cycle = SchedulingCycle(
             context,
             Deciding(
@@ -107,7 +108,15 @@ class Term:
             ),
             waiting,
             self._triggers,
-            Acting(self._binding_cycle, self._gate, self._deallocator, claims, self._fence, self._preemptor),
+            Acting(
+                self._binding_cycle,
+                self._gate,
+                self._deallocator,
+                claims,
+                self._fence,
+                self._bind_times,
+                self._preemptor,
+            ),
         )
         context.metrics.queue = self._scheduling_cycle.gangs
 
@@ -214,6 +223,7 @@ class Term:
         ends.callback(informers.pods.subscribe(self._scheduling_cycle.gangs.pod_changed))
         ends.callback(informers.pods.subscribe(triggers.pod_changed))
         ends.callback(informers.pods.subscribe(self._unserved_pods.pod_changed))
+        ends.callback(informers.pods.subscribe(self._bind_times.pod_changed))
         guard = self._context.guard("unserved pods")
         for pod in informers.pods.store:
             with guard.each(pod.key):

@@ -6,6 +6,7 @@ from controller.decide import Options
 from controller.gangs import Decide
 from controller.reconcile.binding import BindingCycle, ClaimWriter, GateKeeper
 from controller.reconcile.fence import Fence
+from controller.reconcile.observability import BindTimes
 from controller.reconcile.preemption import Preemptor
 from controller.reconcile.queueing import PodAssessor, SelectorBudgets
 from controller.reconcile.repair import Deallocator
@@ -31,5 +32,6 @@ class Acting(Struct, frozen=True):
     deallocator: Deallocator
     claims: ClaimWriter
     fence: Fence
+    bind_times: BindTimes
     preemptor: Preemptor | None
     """None: no pod is evicted for another."""

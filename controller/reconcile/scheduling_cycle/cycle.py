@@ -298,6 +298,7 @@ class SchedulingCycle:
         self, unit: QueuedUnit, signature: Signature, refusal: UnitRefusal, now: float, *, refused_at: float | None
     ) -> None:
         """Let the unit wait for room, or for a place that is held for it. Raises SliceSpent."""
+        self.acting.bind_times.refused(request.pod for request in unit.ready)
         preemptor = self.acting.preemptor
         waits = preemptor.consider(unit, signature.digest, refusal.refusal) if preemptor is not None else None
         if isinstance(waits, UnitDecision):
@@ -384,6 +385,7 @@ class SchedulingCycle:
             self.waiting.queue.drop(request.pod.key)
         self.triggers.made_room(Change.PODS_MOVED, unit.pod.metadata.namespace)
         placed = [(request.pod, without_trace(decision)) for request, decision in answer.placed]
+        self.acting.bind_times.placed(pod for pod, _ in placed)
         if unit.gang is None:
             self.acting.binding_cycle.start(self._group, *placed[0])
         else:

@@ -4,13 +4,14 @@ Registered by `scrape`. Labels: states of the queue, kinds of objects.
 """
 
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from controller.reconcile.runtime import Informers, QueueStats, State
+from hami_dra.api.times import elapsed
 
 _STATES: Final[tuple[State, ...]] = ("ready", "no_room", "waiting")
 
@@ -37,7 +38,7 @@ class QueueFigures(Collector):
             counts, oldest = queue.waiting()
             for state in _STATES:
                 pods.add_metric([state], counts.get(state, 0))
-                ages.add_metric([state], _age(oldest.get(state), now))
+                ages.add_metric([state], (elapsed(oldest.get(state), now) or timedelta()).total_seconds())
         yield from (pods, ages)
 
 
@@ -68,9 +69,3 @@ class WatchFigures(Collector):
             lists.add_metric(name, feed.reflector.lists)
             failures.add_metric(name, feed.reflector.failures)
         yield from (age, objects, unreadable, lists, failures)
-
-
-def _age(created: str | None, now: datetime) -> float:
-    if not created:
-        return 0.0
-    return max((now - datetime.fromisoformat(created)).total_seconds(), 0.0)
