@@ -29,6 +29,7 @@ COPY examples examples
 RUN uv build --wheel --build-constraints hack/image/build-constraints.txt --require-hashes --out-dir /wheel \
  && pip --python /opt/hami-dra/bin/python install --quiet --no-deps --no-index --no-compile /wheel/*.whl \
  && /opt/hami-dra/bin/python -m compileall -qf --invalidation-mode unchecked-hash /opt/hami-dra/lib \
+ && /opt/hami-dra/bin/python -Bc 'import aiohttp, grpc, numpy' \
  && find /opt/hami-dra -exec touch --no-dereference --date "@${SOURCE_DATE_EPOCH}" {} +
 
 FROM ${PYTHON_IMAGE}

@@ -54,13 +54,13 @@ need() {
   }
 }
 
-# What the Dockerfile expects of python:3.13-slim-trixie: Debian 13 with a shell, certificates, pip, and Python at its place.
+# What the Dockerfile expects of python:3.13-slim-trixie: Debian 13 with a shell, certificates, C++'s library, pip, and Python in its place.
 make_base() {
   local scratch container
   need mmdebstrap
   scratch="$(mktemp -d)"
   # shellcheck disable=SC2016  # $1 is for the hooks
-  mmdebstrap --quiet --variant=essential --include=python3,python3-pip,ca-certificates \
+  mmdebstrap --quiet --variant=essential --include=python3,python3-pip,ca-certificates,libstdc++6 \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
     --customize-hook='rm "$1"/usr/lib/python3.13/EXTERNALLY-MANAGED' \
