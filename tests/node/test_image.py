@@ -5,22 +5,27 @@ for pods by `ServiceAddress`, for the API server by --enable-aggregator-routing,
 `make soak`, or: HAMI_DRA_SOAK=1 .venv/bin/pytest tests/node/test_image.py
 """
 
+import contextlib
 import json
 import os
 import shutil
 import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from hack.controlplane import build
+from hack.controlplane.api import ApiError
 from hack.controlplane.cluster import ControlPlane
 from hack.installation import Installation
 from hack.node.node import Node
 from hami_dra.api import names
 from tests.e2e.chart_story import OURS
 from tests.e2e.objects import legacy_pod, part, pod, template
-from tests.node.bench import Bench
+from tests.node.bench import Bench, runnable
 from tests.support import image as images
 from tests.support.chart_fixtures import CHART
 
@@ -125,6 +130,25 @@ class Release:
             assert self.bench.got(each)["env"]["CUDA_DEVICE_MEMORY_LIMIT_0"] == limit
         return claimed, legacy
 
+    @contextlib.contextmanager
+    def admissions(self):
+        """Legacy pods, created all the while (as dry runs); yields the list of errors."""
+        errors, ending = [], threading.Event()
+        body = runnable(legacy_pod("dry-run", gpu=1))
+
+        def create():
+            while not ending.wait(0.02):
+                try:
+                    self.plane.api.create(f"{self.bench.pods_path}?dryRun=All", body)
+                except ApiError as error:
+                    errors.append(str(error))
+
+        with ThreadPoolExecutor(4) as executor:
+            for _ in range(4):
+                executor.submit(create)
+            yield errors
+            ending.set()
+
     def forget(self, *pods):
         self.bench.delete(*pods)
         self.plane.api.wait_for(
@@ -175,6 +199,12 @@ def test_installed_tested_rebooted_and_uninstalled(release):
         assert first["env"] == second["env"], each
     assert [release.bench.allocated(each) for each in before] == devices
     assert "Phase:          Succeeded" in release.helm("test", "--timeout", "120s")
+
+    with release.admissions() as errors:
+        restart = ("--reset-then-reuse-values", "--set", "webhook.podAnnotations.restarted=yes")
+        release.helm("upgrade", CHART, *restart, "--wait", "--timeout", "180s")
+        time.sleep(10)  # until the last of the old ones has ended
+    assert errors == []
 
     release.forget(*after, before[0])
     release.helm("uninstall", "--wait", "--timeout", "180s")
