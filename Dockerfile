@@ -11,6 +11,7 @@ ARG SOURCE_DATE_EPOCH=0
 ENV UV_PROJECT_ENVIRONMENT=/opt/hami-dra \
     UV_LINK_MODE=copy \
     UV_NO_CACHE=1 \
+    UV_SYSTEM_CERTS=1 \
     UV_PYTHON_DOWNLOADS=never \
     UV_PYTHON=/usr/local/bin/python3
 RUN pip install --no-cache-dir --disable-pip-version-check "uv==${UV_VERSION}"
@@ -26,8 +27,10 @@ COPY manifests manifests
 COPY deviceclasses deviceclasses
 COPY examples examples
 RUN uv build --wheel --build-constraints hack/image/build-constraints.txt --require-hashes --out-dir /wheel \
- && uv pip install --python /opt/hami-dra/bin/python --no-deps /wheel/*.whl \
- && /opt/hami-dra/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/hami-dra/lib
+ && pip --python /opt/hami-dra/bin/python install --quiet --no-deps --no-index --no-compile /wheel/*.whl \
+ && /opt/hami-dra/bin/python -m compileall -qf --invalidation-mode unchecked-hash /opt/hami-dra/lib \
+ && /opt/hami-dra/bin/python -Bc 'import aiohttp, grpc, numpy' \
+ && find /opt/hami-dra -exec touch --no-dereference --date "@${SOURCE_DATE_EPOCH}" {} +
 
 FROM ${PYTHON_IMAGE}
 COPY --from=build /opt/hami-dra /opt/hami-dra

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from controller.insight.doctor import Raw
     from hami_dra.kube.http import HttpCluster
 
-_KINDS: Final[tuple[Kind[Any], ...]] = (
+KINDS: Final[tuple[Kind[Any], ...]] = (
     kinds.DEPLOYMENT,
     kinds.STATEFUL_SET,
     kinds.DAEMON_SET,
@@ -29,7 +29,7 @@ async def read_workloads(cluster: "HttpCluster", miss: Callable[[str], None]) ->
     """Return workloads without a controller. `miss` gets what may not be read. Raises ClusterError."""
     found: list[Raw] = []
     unread: list[str] = []
-    for kind in _KINDS:
+    for kind in KINDS:
         try:
             items = await cluster.list_raw(kind)
         except (NotFound, Forbidden):

@@ -11,7 +11,7 @@ from controller.settings.common import InstallNamespace, Mode, OptionalSource
 from controller.settings.placing import DEFAULT_SCHEDULER, GANGS_OF
 from hami_dra.api import names
 from hami_dra.api.errors import ConfigError
-from hami_dra.api.flags import HOST, ON_OFF, PORT, SCHEDULER_NAME, Form, Option
+from hami_dra.api.flags import HOST, ON_OFF, PORT, SCHEDULER_NAME, Form, Option, duration
 
 _OBJECT_NAME: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 
@@ -104,6 +104,10 @@ class ServerOptions(Struct, frozen=True):
         ),
     ] = False
     """See `tells_quotas`."""
+    stop_delay: Annotated[
+        float,
+        Option("How long requests are still answered after SIGTERM, until no API server sends any.", duration(0, 60)),
+    ] = 0.0
 
     @property
     def tells_quotas(self) -> bool:

@@ -43,7 +43,9 @@ KEY_DOMAINS: Final = frozenset(name.partition("/")[0] for name in USER_ANNOTATIO
 _OWN_KEYS: Final = frozenset(name for name in TENANT_ANNOTATIONS if name.partition("/")[0] in KEY_DOMAINS)
 USER_LABELS: Final = (names.DRA_LABEL, names.WEBHOOK_LABEL)
 """Labels that people write on pods."""
-_OWN_LABELS: Final = frozenset({*USER_LABELS, names.FLEET_LABEL, names.PROBE_LABEL, names.TEMPLATE_HASH_LABEL})
+_OWN_LABELS: Final = frozenset(
+    {*USER_LABELS, names.FLEET_LABEL, names.PROBE_LABEL, names.TEMPLATE_HASH_LABEL, names.DAEMONSET_LABEL}
+)
 
 
 class Served(Struct, frozen=True):

@@ -36,6 +36,7 @@ _PRIVATE, _RECURSIVE, _BIND = 1 << 18, 1 << 14, 1 << 12  # MS_*
 _SIGNAL_WHEN_PARENT_ENDS: Final = 1  # PR_SET_PDEATHSIG
 _PROCESSES: Final = "processes"
 """Where the cell's own processes are: in version 2 a cgroup with processes cannot have children with limits."""
+_KEEP: Final = "keep the folder"
 _EMPTY: Final = ("/run", "/var/lib", "/var/log")
 _SETTINGS: Final = (  # what kubelet's container manager writes
     "vm/overcommit_memory",
@@ -44,6 +45,7 @@ _SETTINGS: Final = (  # what kubelet's container manager writes
     "kernel/panic_on_oops",
     "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
+    "net/ipv4/ip_forward",  # by the network plugin
 )
 
 
@@ -52,7 +54,7 @@ class CellError(Exception):
 
 
 class Cell:
-    """One cell. close() ends everything in it and removes the folder."""
+    """One cell. close() ends everything in it and removes the folder, unless told to keep it."""
 
     def __init__(self, folder: Path, cgroup: str) -> None:
         self._process = subprocess.Popen(
@@ -72,8 +74,8 @@ class Cell:
         """The command line that runs `command` inside: signals reach it, and it ends when the command does."""
         return [sys.executable, "-I", "-S", __file__, "run", str(self.pid), self._cgroup, *map(str, command)]
 
-    def close(self) -> None:
-        self._process.communicate()  # closes its input, which is what it waits for
+    def close(self, *, keep_folder: bool = False) -> None:
+        self._process.communicate(_KEEP if keep_folder else "")  # closes its input, which is what it waits for
 
 
 def cgroup_folders(name: str) -> list[Path]:
@@ -136,12 +138,13 @@ def _keep(folder: Path, cgroup: str) -> int:
         return 1
     first = int(text.replace("+", ""))
     print(first, flush=True)
-    sys.stdin.read()
+    keep = sys.stdin.read() == _KEEP
     with contextlib.suppress(ProcessLookupError):
         os.kill(first, signal.SIGKILL)
     os.waitpid(maker, 0)
     _remove_cgroups(cgroup)
-    shutil.rmtree(folder, ignore_errors=True)
+    if not keep:
+        shutil.rmtree(folder, ignore_errors=True)
     return 0
 
 

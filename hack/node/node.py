@@ -18,6 +18,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import stat
 import subprocess
 import tempfile
@@ -45,10 +46,19 @@ _NULL: Final = os.makedev(1, 3)
 class Node:
     """One node; start() and stop(), or a `with` block, inside that of its control plane.
 
-    `kubelet_config` is merged into the KubeletConfiguration.
+    `kubelet_config` is merged into the KubeletConfiguration. `network_plugins`: a folder with ptp
+    and host-local of containernetworking/plugins; then pods have a network of their own, where the
+    machine is 10.96.0.1, the address of the Service `kubernetes`. One node at a time may.
     """
 
-    def __init__(self, plane: ControlPlane, name: str = "", *, kubelet_config: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        plane: ControlPlane,
+        name: str = "",
+        *,
+        kubelet_config: Mapping[str, Any] | None = None,
+        network_plugins: Path | None = None,
+    ) -> None:
         binaries = {target: build.ensure(target) for target in TARGETS}
         self.plane = plane
         self.name = name or f"node-{secrets.token_hex(3)}"
@@ -73,7 +83,7 @@ class Node:
         containerd: list[str | Path] = [
             binaries["containerd"] / "containerd",
             "--config",
-            self._containerd_config(binaries),
+            self._containerd_config(binaries, network_plugins),
         ]
         kubelet: list[str | Path] = [
             binaries["kubelet"] / "kubelet",
@@ -84,8 +94,9 @@ class Node:
             f"--hostname-override={self.name}",
         ]
         path = os.pathsep.join([str(binaries["runc"]), str(binaries["containerd"]), os.environ.get("PATH", "")])
-        self.containerd = self._component("containerd", containerd, path)
-        self.kubelet = self._component("kubelet", kubelet, path)
+        self._commands = {"containerd": containerd, "kubelet": kubelet}
+        self._path = path
+        self._make_components()
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -168,6 +179,22 @@ class Node:
             self._wait_for_runtime()
             self.wait_ready(since=since if component is self.kubelet else 0.0)
 
+    def reboot(self) -> None:
+        """Power off and on: all processes end at once, with mounts and all that is kept in memory, CDI files among it."""
+        self.kubelet.kill()
+        self.containerd.kill()
+        self._cell.close(keep_folder=True)
+        for folder in (self.folder / "state", self.folder / "runc", self.cdi_dir):
+            shutil.rmtree(folder, ignore_errors=True)
+        self.cdi_dir.mkdir()
+        self._cell = Cell(self.folder, self._cgroup)
+        self._make_components()
+        self.containerd.start()
+        self._wait_for_runtime()
+        since = time.time() + 1  # heartbeats are whole seconds
+        self.kubelet.start()
+        self.wait_ready(since=since)
+
     # -- what a driver needs -----------------------------------------------------------------------------------------
 
     def add_device(self, name: str) -> Path:
@@ -183,8 +210,12 @@ class Node:
         """Images that pods of this node may name."""
         archive = self.folder / "images.tar"
         write_archive(images, archive)
-        self._containerd("images", "import", archive)
+        self.import_images(archive)
         archive.unlink()
+
+    def import_images(self, archive: Path) -> None:
+        """Import the images of an OCI archive under their names."""
+        self._containerd("images", "import", archive)
 
     # -- containers ------------------------------------------------------------------------------------------------------
 
@@ -256,9 +287,17 @@ class Node:
 
     # -- set-up ----------------------------------------------------------------------------------------------------
 
-    def _component(self, name: str, command: list[str | Path], path: str) -> Component:
-        log = self.plane.logs / f"{self.name}-{name}.log"
-        return Component(name, self._cell.command(command), log, self._guardian, {"PATH": path})
+    def _make_components(self) -> None:
+        self.containerd, self.kubelet = (
+            Component(
+                name,
+                self._cell.command(command),
+                self.plane.logs / f"{self.name}-{name}.log",
+                self._guardian,
+                {"PATH": self._path},
+            )
+            for name, command in self._commands.items()
+        )
 
     def _wait_for_runtime(self, seconds: float = 60.0) -> None:
         """Until containerd answers calls of kubelet's.
@@ -319,13 +358,20 @@ class Node:
         path.write_text(json.dumps(config, indent=1))
         return path
 
-    def _containerd_config(self, binaries: Mapping[str, Path]) -> Path:
+    def _containerd_config(self, binaries: Mapping[str, Path], network_plugins: Path | None) -> Path:
         networks, plugins = self.folder / "networks", self.folder / "network-plugins"
         networks.mkdir()
         plugins.mkdir()
         (plugins / "loopback").symlink_to(binaries["containerd"] / "loopback")
-        network = {"cniVersion": "1.0.0", "name": "loopback-only", "plugins": [{"type": "loopback"}]}
-        (networks / "10-loopback.conflist").write_text(json.dumps(network))
+        network: dict[str, Any] = {"type": "loopback"}
+        if network_plugins:
+            for name in ("ptp", "host-local"):
+                (plugins / name).symlink_to(network_plugins / name)
+            addresses = {"subnet": "10.96.0.0/16", "rangeStart": "10.96.200.1", "rangeEnd": "10.96.250.250"}
+            ipam = {"type": "host-local", "ranges": [[addresses]], "routes": [{"dst": "0.0.0.0/0"}]}
+            network = {"type": "ptp", "ipam": ipam}
+        conflist = {"cniVersion": "1.0.0", "name": network["type"], "plugins": [network]}
+        (networks / "10-network.conflist").write_text(json.dumps(conflist))
         runc = {
             "BinaryName": str(binaries["node-programs"] / "unconfined"),
             "SystemdCgroup": False,

@@ -31,6 +31,8 @@ chart's opt-in: `enabled` on a namespace.
 CONVERTED_REQUEST: Final = "hami.io/converted-request"
 """Annotation on a converted pod: its normalised request as JSON, from which a missing template is recreated."""
 TEMPLATE_HASH_LABEL: Final = "hami.io/request-hash"
+DAEMONSET_LABEL: Final = "hami.io/daemonset"
+"""On the chart's drivers and their pods: which DaemonSet, of which each vendor and simulated machine has one."""
 
 # --- what the controller leaves behind in the cluster ---------------------------------------------
 GATE: Final = "hami.io/allocation"

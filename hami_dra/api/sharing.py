@@ -141,7 +141,7 @@ def share_volume_claim_parts(claim: PersistentVolumeClaim) -> str:
 
 def share_csi_node_parts(node: CSINode) -> str:
     """Deduplicate the drivers of a CSINode: most nodes have the same."""
-    _share_set(node.spec, ("drivers",))
+    _share_set(node.spec, ("listed",))
     _forget_if_full()
     return ""
 

@@ -158,7 +158,12 @@ class CSINodeDriver(Struct, frozen=True):
 
 
 class CSINodeSpec(Struct, frozen=True):
-    drivers: tuple[CSINodeDriver, ...] = ()
+    listed: tuple[CSINodeDriver, ...] | None = msgspec.field(default=(), name="drivers")
+
+    @property
+    def drivers(self) -> tuple[CSINodeDriver, ...]:
+        """Return none for null, which kubelet writes where no CSI driver is."""
+        return self.listed or ()
 
 
 class CSINode(Object, frozen=True):

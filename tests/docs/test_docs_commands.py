@@ -45,7 +45,7 @@ KUBECTL = {
     "port-forward",
 }
 HELM = {"install", "upgrade", "uninstall", "template"}
-READER = {"cd", "export", "source", "git", "pip", "uv"}
+READER = {"buildah", "cd", "export", "source", "git", "pip", "uv"}
 """What a reader does around our commands."""
 READ = ("examples", "deviceclasses", "resourceslices", "manifests")
 

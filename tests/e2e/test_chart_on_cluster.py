@@ -14,11 +14,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from controller.cli.advised_workloads import KINDS as ADVISED
 from controller.cli.profile_options import driver_profiles
 from controller.settings.webhook import CertificateSettings
+from controller.webhook.convert import Options
 from controller.webhook.installation import Installation as Choices
 from controller.webhook.installation import manifests
 from controller.webhook.server.server import Server, WebhookSettings
+from controller.webhook.workloads import workload_notices
 from hack.controlplane import build
 from hack.controlplane.processes import free_port
 from hack.installation import QUICK, service_account_token
@@ -317,6 +320,17 @@ def test_profiles_are_mounted_and_read(render, tmp_path):
         assert f"--manage-profile={mount['mountPath']}/{file}" in container["args"]
         assert f"--manage={file.removesuffix('.yaml')}" in container["args"]
     assert not [raw for raw in render({}) if raw["kind"] == "ConfigMap" and "profiles" in raw["metadata"]["name"]]
+
+
+@pytest.mark.parametrize("case", ["everything", "kind"])
+def test_doctor_may_list_workloads_and_has_nothing_to_say_of_the_charts_own(render, case):
+    objects = render(CASES[case])
+    workloads = [raw for raw, _, _ in containers(objects)]
+    assert {"Deployment", "DaemonSet", "Job"} <= {raw["kind"] for raw in workloads}
+    assert [said for raw in workloads for said in workload_notices(raw, SYSTEM, Options())] == []
+    (role,) = (raw for raw in objects if raw["kind"] == "ClusterRole" and raw["metadata"]["name"] == "hami-dra-doctor")
+    listed = {name for rule in role["rules"] if "list" in rule["verbs"] for name in rule["resources"]}
+    assert {kind.plural for kind in ADVISED} <= listed
 
 
 def init_containers(objects):

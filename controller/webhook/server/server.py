@@ -32,6 +32,7 @@ from typing import Any, Final, Self
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from cryptography import x509
 from msgspec import field
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -133,6 +134,7 @@ class Server:
         self._not_ready = "no certificate yet"
         self._turn = asyncio.Event()
         self._running = AsyncExitStack()
+        self._leaving = False
         self.port = 0
         """The port in use, once the server listens."""
 
@@ -151,6 +153,7 @@ class Server:
             self.metrics,
             clients_show_certificates=settings.client_ca is not None,
         )
+        app.middlewares.append(self._end_connections)
         self.port = await self._running.enter_async_context(
             listening(
                 app, settings.host, settings.port, limits=settings.limits, tls=self._tls, shutdown_timeout=_FAREWELL
@@ -161,7 +164,19 @@ class Server:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._running.aclose()
+        """Answer for another `stop_delay`. Connections that stay would close below a request."""
+        self._leaving = True
+        try:
+            await asyncio.sleep(self._settings.stop_delay)
+        finally:
+            await self._running.aclose()
+
+    @web.middleware
+    async def _end_connections(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        if self._leaving:
+            response.force_close()
+        return response
 
     async def _look_after_certificates(self) -> None:
         trouble = ""

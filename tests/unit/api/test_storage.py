@@ -82,3 +82,10 @@ def test_volumes_of_one_zone_share_their_affinity():
     one, other = (volume(nodeAffinity=affinity, capacity={"storage": size, "iops": "9"}) for size in ("1Gi", "2Gi"))
     assert one.spec.node_affinity is other.spec.node_affinity
     assert one.spec.capacity.storage == "1Gi"
+
+
+def test_a_node_without_csi_drivers_has_null():
+    """As kubelet writes it."""
+    assert read(kinds.CSI_NODE, {"metadata": {"name": "n"}, "spec": {"drivers": None}}).spec.drivers == ()
+    (driver,) = read(kinds.CSI_NODE, {"metadata": {"name": "n"}, "spec": {"drivers": [{"name": "d"}]}}).spec.drivers
+    assert driver.name == "d"

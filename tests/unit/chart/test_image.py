@@ -139,8 +139,17 @@ def installed(context, wheels, tmp_path_factory):
         UV, *shlex.split(syncs[0]), UV_PROJECT_ENVIRONMENT=str(environment), VIRTUAL_ENV="", UV_PYTHON=sys.executable,
         UV_LINK_MODE="hardlink", cwd=context,
     )  # fmt: skip
-    _run(UV, "pip", "install", "--python", environment / "bin/python", "--no-deps", wheels[0])
+    (install,) = re.findall(r"pip --python \S+ (install .*) /wheel/", RECIPE)
+    _run(sys.executable, "-m", "pip", "--python", environment, *shlex.split(install), wheels[0])
     return environment
+
+
+def test_the_installed_wheel_has_no_file_of_the_hour(installed):
+    """uv writes one for a wheel on disk, `uv_cache.json`, and then no two images were the same."""
+    (listed,) = installed.glob("lib/*/site-packages/hami_dra-*.dist-info")
+    assert {path.name for path in listed.iterdir()} - {"licenses"} == {
+        "INSTALLER", "METADATA", "RECORD", "REQUESTED", "WHEEL", "direct_url.json", "entry_points.txt",
+    }  # fmt: skip
 
 
 def test_it_starts_outside_the_checkout(installed, tmp_path):

@@ -1,6 +1,7 @@
 """The shell scripts of hack/: shellcheck finds nothing, each says what it does, none starts on a machine that lacks what it needs."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -64,9 +65,9 @@ def test_what_is_missing_is_named(script, missing, tmp_path):
 
 @pytest.fixture
 def recorded(tmp_path):
-    """Stand-ins for docker and kind, which cannot be had everywhere: `recorded(script)` → the commands that they got."""
+    """Stand-ins for docker, kind and buildah, which cannot be had everywhere: `recorded(script)` → the commands that they got."""
     log = tmp_path / "log"
-    for name in ("docker", "kind"):
+    for name in ("docker", "kind", "buildah", "mmdebstrap"):
         program = tmp_path / name
         program.write_text(f'#!/bin/sh\necho "{name} $*" >> {log}\n')
         program.chmod(0o755)
@@ -91,19 +92,33 @@ def test_the_image_that_the_values_name_is_built_and_loaded(recorded):
     built, loaded = recorded("kind/load.sh")
     image = yaml.safe_load((KIND / "values.yaml").read_text())["image"]
     name = f"{image['repository']}:{image['tag']}"
-    assert f"--tag {name} --load" in built
+    assert f"--load --tag {name} " in built
     assert loaded == f"kind load docker-image --name hami-dra {name}"
 
 
 def test_the_image_carries_the_time_of_the_commit_and_the_base_that_was_asked_for(recorded):
     pinned = f"docker.io/library/python@sha256:{'0' * 64}"
     (built,) = recorded("image/build.sh", "x:1", "--push", PYTHON_IMAGE=pinned)
-    assert built.startswith(f"docker buildx build {ROOT} --tag x:1")
+    assert built.startswith("docker buildx build --tag x:1 ")
     assert "--build-arg SOURCE_DATE_EPOCH=1" in built
     assert f"--build-arg PYTHON_IMAGE={pinned}" in built
-    assert built.endswith(" --push")
+    assert built.endswith(f" --push {ROOT}")
     (plain,) = recorded("image/build.sh", "x:1", PYTHON_IMAGE="")
     assert "PYTHON_IMAGE" not in plain
+
+
+def test_without_docker_the_base_is_made_of_debian_and_the_same_file_is_built(recorded):
+    mirror = "https://mirror.example.com/debian"
+    base, *made, built, pushed = recorded(
+        "image/build.sh", "--buildah", "x.tar", "x:1", "--pull", PYTHON_IMAGE="", DEBIAN_MIRROR=mirror
+    )
+    assert (base.split()[0], base.split()[-1]) == ("mmdebstrap", mirror)
+    assert [line.split()[1] for line in made] == ["from", "add", "config", "commit"]
+    assert re.match(r"buildah build --isolation chroot --timestamp \d+ --tag x:1 ", built)
+    assert built.endswith(f" --pull {ROOT}")
+    assert pushed == "buildah push --quiet x:1 oci-archive:x.tar:x:1"
+    built, _ = recorded("image/build.sh", "--buildah", "x.tar", "x:1", PYTHON_IMAGE="python:3.13")
+    assert "--build-arg PYTHON_IMAGE=python:3.13" in built
 
 
 def test_a_release_of_the_image_needs_the_base_by_digest():

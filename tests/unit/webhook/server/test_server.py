@@ -248,6 +248,28 @@ async def test_serve_runs_until_it_is_cancelled(cluster):
         await task
 
 
+async def test_until_it_stops_each_answer_ends_its_connection(cluster):
+    server = Server(cluster, WebhookSettings(**LOCAL, stop_delay=0.5))
+    await server.__aenter__()
+    await server.ready()
+    trust = ssl.create_default_context(cadata=await bundle(cluster))
+    async with aiohttp.ClientSession() as session:
+
+        async def ask():
+            url = f"https://127.0.0.1:{server.port}/mutate"
+            async with session.post(url, json=review(), ssl=trust) as response:
+                return response.status, response.headers.get("Connection")
+
+        assert await ask() == (200, None)
+        stopping = asyncio.create_task(server.__aexit__(None, None, None))
+        await asyncio.sleep(0)
+        assert await ask() == (200, "close")
+        assert await ask() == (200, "close")
+        await stopping
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await ask()
+
+
 async def test_a_port_that_is_taken_is_an_error_and_leaves_nothing_running(cluster):
     async with Server(cluster, WebhookSettings(**LOCAL)) as server:
         with pytest.raises(OSError, match="already in use"):
