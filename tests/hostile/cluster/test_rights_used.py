@@ -136,7 +136,9 @@ class Story:
         self.lab.create_spaced(claim("spaced", part("1Gi"), config=[opaque("other.example.com", note="a < b")]))
         self.lab.create(pod("spaced", claims=["spaced"]))
         self.lab.wait_running(names=["legacy", "spaced"])
-        self.lab.create(claim("bound", part("1Gi")), pod("bound", claims=["bound"], gated=False, nodeName=NODE))
+        stays = {names.PREEMPTIBLE: "false"}  # else the youngest goes, if it began in a later second than the others
+        bound = pod("bound", claims=["bound"], gated=False, nodeName=NODE, annotations=stays)
+        self.lab.create(claim("bound", part("1Gi")), bound)
         self.lab.wait_allocated("bound")
         path = "/api/v1/namespaces/team/resourcequotas/q"
         self.hami.wait_for("the use of the quota", lambda: names.QUOTA_USED in annotations(self.api.get(path)))
