@@ -25,7 +25,8 @@ STEPS_PER_DECISION: Final = 40
 """What a decision about one member costs of an attempt, in steps of a search: a quarter of a millisecond."""
 
 _MOST_REASONS: Final = 64
-"""Kinds of members without a place that say why; further ones say no more than that no node fits."""
+"""Kinds of members without a place that say why; further ones say no more than that no node fits, unless
+no attempt placed more members."""
 
 
 class OutOfSteps(Exception):
@@ -120,7 +121,8 @@ class MemberPlacements:
             raise OutOfSteps
         self.steps += 1
         request = self._request_of(member.request, restriction)
-        options = self._options if len(self._refused) < _MOST_REASONS else self._silent
+        told = len(self._refused) < _MOST_REASONS or self._is_best_attempt
+        options = self._options if told else self._silent
         try:
             self._charge()
             answer = decide(self._inventory, request, options, self._alike_of(member, restriction))
@@ -150,7 +152,7 @@ class MemberPlacements:
 
     def leave(self, member: Member, refusal: Unschedulable) -> bool:
         """Leave a member out that found no room. Returns whether the others suffice. Raises Hopeless."""
-        if self.failure is None or len(self.decisions) > self.failure.placeable:
+        if self._is_best_attempt:
             self.failure = Failure(member, refusal, len(self.decisions))
         if len(self.left) >= self._slack:
             if refusal.error:
@@ -158,6 +160,10 @@ class MemberPlacements:
             return False
         self.left[member.index] = refusal
         return True
+
+    @property
+    def _is_best_attempt(self) -> bool:
+        return self.failure is None or len(self.decisions) > self.failure.placeable
 
     def unplace(self, member: Member) -> None:
         """Take back a member, if it has a place."""

@@ -39,16 +39,21 @@ def deletion_costs(held: Collection[tuple[Pod, Iterable[DeviceId]]]) -> Mapping[
     of_owner: dict[str, dict[str, frozenset[DeviceId]]] = {}
     for pod, devices in held:
         of_owner.setdefault(controller_of(pod) or pod.metadata.uid, {})[pod.metadata.uid] = frozenset(devices)
+    all_sets = Counter(devices for pods in of_owner.values() for devices in pods.values())
     costs = {}
     for owner in {controller_of(pod) for pod, _ in held if is_of_replica_set(pod)}:
         own = of_owner[owner]
-        others = [devices for each, pods in of_owner.items() if each != owner for devices in pods.values()]
+        sets = Counter(own.values())
+        sharing = {
+            devices: sum(number - sets[each] for each, number in all_sets.items() if not each.isdisjoint(devices))
+            for devices in sets
+        }
         users = Counter(device for devices in own.values() for device in devices)
         places = {
             device: place for place, device in enumerate(sorted(users, key=lambda each: (users[each], str(each))))
         }
         for uid, devices in own.items():
-            sharing = sum(not each.isdisjoint(devices) for each in others)
-            parts = sharing, len(others), len(own) - 1, min(map(places.__getitem__, devices), default=0)
+            place = min(map(places.__getitem__, devices), default=0)
+            parts = sharing[devices], len(held) - len(own), len(own) - 1, place
             costs[uid] = sum(min(part, _MOST) * 100**power for power, part in enumerate(reversed(parts)))
     return costs

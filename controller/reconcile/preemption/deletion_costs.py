@@ -14,13 +14,13 @@ from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_bound
-from hami_dra.kube.protocol import ClusterError, NotFound
+from hami_dra.kube.protocol import ClusterError, Conflict, NotFound
 
 log = logging.getLogger(__name__)
 
 _EVERY: Final = 10.0
 _PAUSE: Final = 300.0
-"""Seconds between two writes to one pod."""
+"""Seconds between two writes to one pod, refused ones included."""
 
 
 class DeletionCosts:
@@ -76,12 +76,13 @@ class DeletionCosts:
                 "annotations": {names.POD_DELETION_COST: cost, names.DELETION_COST: cost},
             }
         }
+        self._not_before[meta.uid] = now + _PAUSE
         try:
             await self._context.writer.patch(kinds.POD, meta.name, patch, namespace=meta.namespace)
-        except NotFound:
-            return True
+        except (NotFound, Conflict) as error:
+            self._not_before.pop(meta.uid, None)
+            return isinstance(error, NotFound)
         except ClusterError as error:
             log.info("pod %s: its deletion cost is not written yet: %s", pod.key, error)
             return False
-        self._not_before[meta.uid] = now + _PAUSE
         return True

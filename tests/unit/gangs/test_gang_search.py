@@ -7,7 +7,18 @@ from controller.gangs import UnitDecision, UnitRefusal, decide_gang
 from controller.gangs.exhaustive_search import devices_of as chosen_devices
 from hami_dra.api.resource import DeviceConstraint
 from tests.cards import card, claim, node, request, slice_of
-from tests.support.gang_requests import OPTIONS, cluster, devices_of, gang, held, member, nodes_of, occupy
+from tests.support.gang_requests import (
+    OPTIONS,
+    RACK,
+    cluster,
+    devices_of,
+    gang,
+    held,
+    member,
+    nodes_of,
+    occupy,
+    within,
+)
 from tests.support.quotas import quota_object
 
 
@@ -179,6 +190,22 @@ def test_choices_that_block_each_other_in_any_order_are_avoided():
         "x": ["gpu-2", "gpu-3"],
         "y": ["gpu-4", "gpu-5"],
     }
+
+
+def test_the_best_attempt_says_why_after_any_number_of_domains_without_room():
+    """Two nodes in each of 70 racks; only on one node of the last rack the cards have an equal attribute."""
+
+    def cards(number):
+        found = [card(index) for index in range(2)]
+        for index, each in enumerate(found):
+            each["attributes"]["example.com/x"] = {"int": 0 if number == 139 else index}
+        return found
+
+    inventory = cluster(140, devices=cards, labels=lambda number: {RACK: f"r{number // 2:02}"})
+    wanted = gang(matching("a", "x"), matching("b", "x"), topology=(within(RACK, required=False),))
+    found = refused(inventory, wanted)
+    assert found.placeable == 1
+    assert "the next one: no node fits now: needs 2 whole devices on one node" in found.message
 
 
 def test_members_that_share_a_claim_run_on_one_node():

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import sys
 
 import pytest
 from msgspec.structs import replace
@@ -33,6 +34,24 @@ def test_the_worked_example():
 def test_counts_are_bounded_so_that_a_cost_is_an_int32():
     crowd = [(pod(f"o{number}", uid=f"o{number}"), [device(0)]) for number in range(300)]
     assert deletion_costs([(of_set("p"), [device(0)]), *crowd]) == {"p": 99_990_000}
+
+
+def test_pods_that_hold_the_same_devices_are_compared_once():
+    """Each of another set: all pairs would be a quarter of a million."""
+    compared = 0
+
+    def count(_frame, event, argument):
+        nonlocal compared
+        compared += event == "c_call" and argument.__name__ == "isdisjoint"
+
+    crowd = [(of_set(f"p{number}", f"rs{number}"), [device(number % 4)]) for number in range(500)]
+    sys.setprofile(count)
+    try:
+        costs = deletion_costs(crowd)
+    finally:
+        sys.setprofile(None)
+    assert {*costs.values()} == {99_990_000}
+    assert compared == 4 * 500
 
 
 @pytest.mark.parametrize("seed", range(examples(40)))

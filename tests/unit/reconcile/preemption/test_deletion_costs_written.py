@@ -1,11 +1,15 @@
 """Deletion costs on the pods of ReplicaSets: written on change, seldom, and never over those of others."""
 
+import pytest
+
 from controller.decide import decide
 from hami_dra.api import kinds, names
+from hami_dra.kube.protocol import Conflict, Forbidden
 from tests.support.harness import SPACE, pod, template
 from tests.support.harness import play as play_scene
 
 ON = {"quiet_time": 0.0, "probe": False, "decide": decide, "deletion_cost": True}
+DENIED = Forbidden('admission webhook "policy.example.com" denied the request: no changes on Sundays')
 
 
 def play(story, **options):
@@ -99,3 +103,18 @@ def test_without_the_option_none_is_written():
         assert await costs(harness) == []
 
     play(story, deletion_cost=False)
+
+
+@pytest.mark.parametrize(("error", "most"), [(DENIED, 9), (Conflict("changed meanwhile"), 200)])
+def test_a_write_that_is_refused_is_tried_again_as_seldom_as_one_that_changes(error, most):
+    async def story(harness):
+        await web(harness, 3)
+        before = harness.cluster.requests["patch pods"]
+        harness.cluster.fail_next(error, verb="patch", kind=kinds.POD, times=10**6)
+        await harness.sleep(620)
+        assert 6 < harness.cluster.requests["patch pods"] - before <= most
+        harness.cluster.clear_faults()
+        await harness.sleep(320)
+        assert await costs(harness) == ["200", "201", "202"]
+
+    play(story)
