@@ -95,7 +95,7 @@ MODULES: Final = frozenset(
         "bridge",
     ]
 )
-"""Names that say nothing before the module is opened; docs/glossary.md has better ones."""
+"""Names that say nothing before the module is opened; docs/design/glossary.md has better ones."""
 
 WORDS: Final = (
     "anew", "whoever", "whomever", "of ours", "so many", "as far as", "is told", "are told", "is asked", "are asked",

@@ -253,7 +253,7 @@ def _reading_differences(uuid: str, real: Json, pretended: Json) -> Iterator[str
 
 
 def summary(real: Json) -> Iterator[str]:
-    """Yield what was seen, for docs/vendors/nvidia.md."""
+    """Yield what was seen, for docs/design/nvidia.md."""
     first = real["cards"][0]
     yield f"driver {first['driver_version']}, CUDA {first['runtime_version']}"
     for card in real["cards"]:

@@ -1,6 +1,6 @@
 """Decide all members of a gang at once: all of them find a place, or none does. Pure.
 
-The order of attempts (docs/gangs.md has a worked example):
+The order of attempts (docs/design/gangs.md has a worked example):
 
 1. `fits_per_node` counts over columns how many members fit on each node, and `domains` which
    topology domains can hold the gang, tightest first.

@@ -10,9 +10,9 @@ from tests.docs.commands_in_docs import ROOT
 
 _REFERENCE = re.compile(r"`((?:[a-z_0-9/]+\.py)?)((?:::[a-z_0-9]+)?)`")
 PROMISES = {
-    "security.md": "# Security",
+    "design/security-tests.md": "# Security",
     "design/attacks.md": "# Attacks",
-    "driver.md": "## What shows it",
+    "design/driver.md": "## What shows it",
     "design/discovery.md": "## What shows it",
 }
 """Page → heading from which on it names tests."""

@@ -1,5 +1,5 @@
 """Histories of single Neuron devices: the same arrivals and departures under our rule and under HAMi's order (the last
-free device). What can hold over all of them, what cannot, and why (docs/vendors/neuron.md).
+free device). What can hold over all of them, what cannot, and why (docs/design/neuron.md).
 """
 
 from functools import cache

@@ -72,7 +72,7 @@ def as_sets(found, count):
 
 
 class Oracle:
-    """What docs/vendors/nvidia.md says, word by word."""
+    """What docs/design/nvidia.md says, word by word."""
 
     def __init__(self, wiring):
         self.wiring = wiring

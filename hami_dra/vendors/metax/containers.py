@@ -7,7 +7,7 @@ Nodes are those of MetaX' own instructions for containers (`docker run --device=
 variables: no public source names one that a container runtime of MetaX reads. Those that programs
 read to choose among the visible cards (`MACA_VISIBLE_DEVICES`; `CUDA_VISIBLE_DEVICES` in Ray's
 MetaxGPUAcceleratorManager) are left to the program. A container is limited to a part of a card by
-the sGPU that MetaX' kernel driver creates: docs/vendors/metax.md describes its requirements.
+the sGPU that MetaX' kernel driver creates: docs/design/metax.md describes its requirements.
 """
 
 import re

@@ -5,7 +5,7 @@ or tiers. Pure.
 
 Sources: HAMi D/metax/sdevice.go (checkDeviceQos, Fit, prioritizeExclusiveDevices,
 scoreExclusiveDevices), D/metax/device.go (ScoreNode) and HAMi's v2.7.0 release notes. Where they
-disagree docs/vendors/metax.md says which rule is used here.
+disagree docs/design/metax.md says which rule is used here.
 """
 
 from collections.abc import Iterator, Mapping

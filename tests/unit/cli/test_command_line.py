@@ -157,7 +157,7 @@ def test_help_is_plain_with_one_line_for_each_command(hami_dra):
     "name", [name for group in COMMANDS.values() for name in group if name not in ("driver", "slices")]
 )
 def test_help_says_device_and_not_card(hami_dra, name):
-    """A card is hardware, which the driver finds and slices publish: docs/glossary.md."""
+    """A card is hardware, which the driver finds and slices publish: docs/design/glossary.md."""
     text = hami_dra(name, "--help").stdout
     assert re.findall(r"(?<![-\w])cards?(?![-\w])", text, re.IGNORECASE) == []
 

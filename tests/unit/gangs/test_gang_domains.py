@@ -197,7 +197,7 @@ def test_links_between_cards_decide_before_scores():
 
 
 def test_the_worked_example_of_the_documentation():
-    """docs/gangs.md, "How a gang is decided"."""
+    """docs/design/gangs.md, "How a gang is decided"."""
     inventory = cliques()
     fill(inventory, [*range(9), *range(18, 27)], 4)
     fill(inventory, [9], 2)
