@@ -318,6 +318,7 @@ def test_while_the_victim_terminates_its_place_is_nobody_elses(lab):
     check_evicted(lab, "victim")
 
 
+@pytest.mark.soak  # a minute of waiting; in virtual time it is in tests/unit/reconcile/preemption
 def test_a_victim_that_does_not_end_is_given_up_after_its_time(lab):
     lab.machines(T4, "n0", "n1")
     run(
