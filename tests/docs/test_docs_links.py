@@ -53,6 +53,13 @@ def test_every_document_is_reachable_from_the_readme():
     assert {path for path in DOCUMENTS if path not in seen} == set()
 
 
+def test_pages_for_use_are_few_and_short():
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/vendors").glob("*.md"), *(ROOT / "docs/zh").glob("*.md")]
+    assert len([page for page in pages if page.parent.name == "docs"]) <= 30
+    words = {page.name: len(page.read_text().split()) for page in pages}
+    assert sum(words.values()) <= 45_000, words
+
+
 NAMED = re.compile(r"(?<![\w./-])((?:docs|examples)/[\w./-]+\.md)(#[\w-]+)?")
 """Pages that code and manifests name: docs/claims.md, docs/vendors/nvidia.md#hami-core-on-the-nodes."""
 SOURCES = [
