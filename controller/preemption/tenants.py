@@ -130,6 +130,11 @@ class Tenants:
     def is_arriving(self, pod: Pod) -> bool:
         return pod.metadata.uid in self._arriving
 
+    @property
+    def are_arriving(self) -> bool:
+        """Whether pods have devices that are not bound yet: they are no victims before."""
+        return bool(self._arriving)
+
     def releasing(self, now: float) -> list[Pod]:
         """Return the pods that terminate and are still waited for."""
         return [pod for pod in self._releasing.values() if now <= grace_ends(pod) + PATIENCE]

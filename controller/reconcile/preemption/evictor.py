@@ -157,11 +157,13 @@ class Evictor:
         while victim.metadata.uid not in hold.evicted and self._is_needed(hold, together):
             try:
                 await self._ask(victim)
-            except (NotFound, Conflict):
-                return ""  # it is gone already
+            except NotFound:
+                return ""
             except (Protected, Invalid, Forbidden) as error:
                 return str(error)
             except ClusterError as error:
+                if isinstance(error, Conflict) and await self._is_gone(victim):
+                    return ""
                 if backoff.failures + 1 == _ATTEMPTS:
                     return str(error)
                 await self._context.clock.sleep(backoff.next())
@@ -173,6 +175,17 @@ class Evictor:
                 self._context.events.report(kinds.POD, victim, message, "Preempt")
                 return ""
         return ""
+
+    async def _is_gone(self, victim: Pod) -> bool:
+        """Return whether there is no such pod any more, or only another one of its name."""
+        meta = victim.metadata
+        try:
+            found = await self._context.cluster.get(kinds.POD, meta.name, meta.namespace)
+        except NotFound:
+            return True
+        except ClusterError:
+            return False
+        return found.metadata.uid != meta.uid or found.metadata.deletion_timestamp is not None
 
     async def _ask(self, victim: Pod) -> None:
         meta, writer = victim.metadata, self._context.writer

@@ -189,7 +189,7 @@ class Preemptor:
             log.debug("pod %s: no preemption: %s", unit.pod.key, why)
             if any(request.pod.spec.preemption_policy == "Never" for request in unit.ready):
                 return None
-            later = now + plan.until - self.context.clock.wall().timestamp() if isinstance(plan, NoPlan) else math.inf
+            later = self._another_plan_at(plan, now)
             self._hopeless.put(digest, (priority, min(now + _HOPELESS, later)))
             return Waits(review=later, keeps_gate=False)
         if plan.victims and (at := self.evictor.free_at(len(plan.victims))) is not None:
@@ -199,6 +199,11 @@ class Preemptor:
             if not {*hold.nodes}.isdisjoint(plan.nodes):
                 self._give_up(hold, "a unit of higher priority takes its place")
         return self._begin(unit, preemption, plan, priority)
+
+    def _another_plan_at(self, plan: PreemptionPlan | NoPlan, now: float) -> float:
+        """Return when there may be another plan although nothing becomes free: another pod may be a victim then."""
+        until = now + plan.until - self.context.clock.wall().timestamp() if isinstance(plan, NoPlan) else math.inf
+        return min(until, now + _HOPELESS) if self.context.informers.tenants.are_arriving else until
 
     def resume(self, unit: QueuedUnit) -> UnitDecision | Waits | None:
         """Return where a unit that has a place is to be bound, or that it waits; None: it has no place.

@@ -347,11 +347,12 @@ def test_a_victim_that_cannot_be_evicted_is_spared_and_another_one_is_evicted():
     play(story)
 
 
-@pytest.mark.parametrize("error", [Unavailable("no answer"), Conflict("another UID")])
-def test_an_eviction_without_a_clear_answer_is_asked_for_again(error):
+@pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.parametrize("error", [Unavailable("no answer"), Conflict("another UID, or changed meanwhile")])
+def test_an_eviction_without_a_clear_answer_is_asked_for_again(error, applied):
     async def story(harness):
         await fill(harness, "low")
-        harness.cluster.fail_next(error, verb="evict", applied=True)
+        harness.cluster.fail_next(error, verb="evict", applied=applied)
         await add(harness, "high", 1000)
         await harness.bound("high", seconds=30)
         assert len(await names_of(harness)) == 1
@@ -616,3 +617,17 @@ def test_during_its_delay_a_pod_is_visibly_unschedulable_and_nobody_is_evicted(s
         assert len(await harness.events("PreemptionDelayed")) == 1
 
     play(story, **settings)
+
+
+def test_a_pod_that_is_bound_only_after_it_was_refused_is_a_victim_then():
+    async def story(harness):
+        await add(harness, "low", 0)
+        await harness.sleep(1)
+        await add(harness, "high", 10)
+        await harness.sleep(20)
+        assert await names_of(harness) == {"low", "high"}
+        await harness.cluster.bind("low", "default", "n0")
+        await harness.sleep(10)
+        assert await names_of(harness) == {"high"}
+
+    play(story, scheduler=False, graceful=False)
