@@ -99,6 +99,7 @@ WELL = [
     f"hami_dra_write_conflicts_total 0x{HOURS}",
     f'hami_dra_bind_seconds_bucket{{le="1"}} 0+60x{HOURS}',
     f'hami_dra_bind_seconds_bucket{{le="60"}} 0+60x{HOURS}',
+    f'hami_dra_bind_seconds_bucket{{le="+Inf"}} 0+60x{HOURS}',
     f"hami_dra_loop_stalled_seconds_total 0+0.1x{HOURS}",
     f"hami_dra_held_back_pods 0x{HOURS}",
     f'hami_dra_foreign_allocations_total{{driver="d"}} 0x{HOURS}',
