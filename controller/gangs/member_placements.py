@@ -121,8 +121,8 @@ class MemberPlacements:
             raise OutOfSteps
         self.steps += 1
         request = self._request_of(member.request, restriction)
-        told = len(self._refused) < _MOST_REASONS or self._is_best_attempt
-        options = self._options if told else self._silent
+        says_why = len(self._refused) < _MOST_REASONS or self._is_best_attempt
+        options = self._options if says_why else self._silent
         try:
             self._charge()
             answer = decide(self._inventory, request, options, self._alike_of(member, restriction))

@@ -184,13 +184,11 @@ class PolicyChooser:
 
     def note_set(self, request: ResolvedRequest, devices: Iterable[Device], score: float) -> None:
         """Note the vendor's score of a set."""
-        key = request.claim_key, request.name, frozenset(device.id for device in devices)
-        self._topology[key] = score
+        self._topology[_set_of(request, devices)] = score
 
     def score_of_set(self, request: ResolvedRequest, devices: Iterable[Device]) -> float:
         """Return the vendor's score of a set; 0 if it arranged none."""
-        key = request.claim_key, request.name, frozenset(device.id for device in devices)
-        return self._topology.get(key, 0.0)
+        return self._topology.get(_set_of(request, devices), 0.0)
 
     # -- one request, some devices -----------------------------------------------------------------
 
@@ -344,6 +342,10 @@ class PolicyChooser:
                 chosen = sorted((devices[rank] for rank in ranks), key=lambda device: int(position[device.row]))
                 self.note_set(request, chosen, tier.score)
                 yield chosen
+
+
+def _set_of(request: ResolvedRequest, devices: Iterable[Device]) -> _Chosen:
+    return request.claim_key, request.name, frozenset(device.id for device in devices)
 
 
 def _with_parts(devices: Sequence[Device], count: int, numa: Ints, use: PartitionUse) -> Iterator[Sequence[Device]]:

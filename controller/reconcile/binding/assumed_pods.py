@@ -1,9 +1,10 @@
 """Pods that count on a node before they are bound there: whether, and on which node.
 
 A pod counts where a decision placed it while that decision is being written, or its place is held,
-with the devices of the decision; otherwise where its allocated claims pin it. Nobody else assumes pods for longer than one synchronous step, so the
-state is the same as after a restart, whatever became of a write. The end of a commit and every
-event about the pod or its claims ask the claims again (`refresh`).
+with the devices of the decision; otherwise where its allocated claims pin it. No other
+module assumes pods for longer than one synchronous step, so the state is the same as after a
+restart, whatever became of a write. The end of a commit and every event about the pod or its claims
+ask the claims again (`refresh`).
 """
 
 from controller.decide import Decision
