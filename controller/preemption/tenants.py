@@ -127,6 +127,9 @@ class Tenants:
     def on(self, node: str) -> Collection[Pod]:
         return self._on.get(node, {}).values()
 
+    def gang_of(self, pod: Pod) -> GangKey | None:
+        return self._gangs.of(pod)
+
     def is_arriving(self, pod: Pod) -> bool:
         return pod.metadata.uid in self._arriving
 

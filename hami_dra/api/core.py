@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from hami_dra.api.meta import UNREADABLE, Condition, LabelSelector, Object, Struct
+from hami_dra.api.meta import LOCAL_VOLUME, UNREADABLE, Condition, LabelSelector, Object, Struct
 from hami_dra.api.podvolumes import Volume
 
 QuantityText = str | int | float  # as users write it; parse with hami_dra.api.quantity.Quantity
@@ -161,6 +161,8 @@ class PodSpec(Struct, frozen=True):
     host_network: bool = False
     host_users: bool | None = None
     volumes: tuple[Volume, ...] = ()
+    local_volume: str = msgspec.field(default="", name=LOCAL_VOLUME)
+    """Name of one whose data stays on the node, which is not in `volumes` then (`api.sharing`)."""
     scheduling_group: PodSchedulingGroup | None = None
     unreadable: str = msgspec.field(default="", name=UNREADABLE)
     """Why only a stub was kept (`api.oversized`): such a pod is not placed."""

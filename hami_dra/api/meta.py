@@ -14,6 +14,8 @@ NO_ANNOTATIONS: Final[dict[str, str]] = {}
 """Shared by all objects decoded without annotations; never changed."""
 UNREADABLE: Final = "hami.io/unreadable"
 """Key under which a decoder states why it could not read an object, or a part of it. API servers never send it."""
+LOCAL_VOLUME: Final = "hami.io/local-volume"
+"""Key under which a decoder names a volume whose data stays on the node. API servers never send it."""
 
 _OF_NODES: Final = frozenset({"DaemonSet", "Node"})
 """Kinds of controllers whose pods belong to a node."""

@@ -1,7 +1,8 @@
-"""Volumes of a pod: the fields that kube-scheduler's Filter and Score plugins read.
+"""Volumes of a pod: the fields that kube-scheduler's Filter and Score plugins read, and local ones.
 
 Most volumes of a pod (ConfigMaps, Secrets, tokens, empty directories) decide nothing about its
-node: `is_read` tells them apart, and `hami_dra.api.sharing` drops them when a pod is read.
+node: `is_read` tells them apart, and `hami_dra.api.sharing` drops them when a pod is read. Of those
+whose data stays on the node it keeps a name.
 """
 
 from operator import attrgetter
@@ -58,8 +59,18 @@ class ImageVolume(Struct, frozen=True):
     reference: str = ""
 
 
+class HostPath(Struct, frozen=True):
+    """A directory of the node."""
+
+
+class EmptyDir(Struct, frozen=True):
+    medium: str = ""
+
+
 class Volume(Struct, frozen=True):
     name: str = ""
+    host_path: HostPath | None = None
+    empty_dir: EmptyDir | None = None
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
     ephemeral: EphemeralSource | None = None
     gce_persistent_disk: GcePersistentDisk | None = None
@@ -77,7 +88,14 @@ class Volume(Struct, frozen=True):
         """Return whether some plugin of kube-scheduler reads the volume."""
         return any(_what_is_read(self))
 
+    @property
+    def is_local(self) -> bool:
+        """Return whether its data stays on the node: it is one for which Cluster Autoscaler keeps a node."""
+        return self.host_path is not None or (self.empty_dir is not None and self.empty_dir.medium != "Memory")
 
-SOURCES: Final = tuple(field for field in Volume.__struct_fields__ if field not in {"name", "image"})
+
+SOURCES: Final = tuple(
+    field for field in Volume.__struct_fields__ if field not in {"name", "image", "host_path", "empty_dir"}
+)
 """The kinds of volume that filters read; a Volume has at most one kind."""
 _what_is_read: Final = attrgetter("image", *SOURCES)

@@ -96,6 +96,8 @@ def share_pod_parts(pod: Pod) -> str:
         _drop_repeated_resources(pod)
     _share_set(status, ("phase",))
     if spec.volumes:
+        if local := next((each.name for each in spec.volumes if each.is_local), ""):
+            force_setattr(spec, "local_volume", _known.setdefault(local, local))
         filtered = tuple([each for each in spec.volumes if each.is_read])
         is_short = len(filtered) <= _LONG and not any(map(_is_long, filtered))
         force_setattr(spec, "volumes", _known.setdefault(filtered, filtered) if is_short else filtered)

@@ -4,5 +4,5 @@ Called by `hami-dra defrag`. In: documents and a `Goal`. Out: a `MovePlan`, prov
 engine of `hami-dra simulate`, and thus of the controller. Pure.
 """
 
-from controller.insight.defrag.movable import Goal
+from controller.insight.defrag.goal import Goal
 from controller.insight.defrag.plan import BadGoal, best_of_few, plan_moves

@@ -5,27 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.insight.defrag.movable import Movable
-from controller.inventory import DeviceId, Inventory
+from controller.inventory import Inventory
+from controller.moves import Cell, Movable
 from controller.views.overview import NO_CARD, CardTable
-
-
-class Cell(NamedTuple):
-    """A device, with its parts, or all devices of a node."""
-
-    name: str
-    """Of the node, or `driver/pool/device`."""
-    node: int
-    """Row of its node."""
-    is_node: bool
-    devices: frozenset[DeviceId]
-    tenants: tuple[Movable, ...] = ()
-    """The pods that must leave; none: it is free."""
-
-    @property
-    def cost(self) -> tuple[int, int, int, str]:
-        """Pods to move, bytes of device memory that they hold, devices that become free; less is better."""
-        return len(self.tenants), sum(each.memory for each in self.tenants), -len(self.devices), self.name
 
 
 class Cells(NamedTuple):

@@ -16,12 +16,11 @@ from msgspec.structs import replace
 
 from controller.gangs import Unit
 from controller.insight.defrag.cells import Cells, cells_of
-from controller.insight.defrag.movable import Goal, Movables, as_waiting, movables_of
-from controller.insight.defrag.places import Places
-from controller.insight.defrag.search import Mover, Moves, MoveTarget
+from controller.insight.defrag.goal import Goal, Movables, movables_of
 from controller.insight.manifests import Item, gather
-from controller.insight.simulation import Placing, SimulationSettings, load, local_volumes, question
+from controller.insight.simulation import Placing, SimulationSettings, load, question
 from controller.inventory import DeviceId, Heartbeat
+from controller.moves import Mover, Moves, MoveTarget, Places, as_waiting
 from controller.preemption import Budgets, OutOfSteps
 from controller.views.moves import BudgetUse, MovePlan, PlannedMove
 from controller.views.overview import CardTable, packing
@@ -118,12 +117,7 @@ class _Planner:
         self.state = _Copy(documents, self.items, settings, goal)
         self.notes = (*gathered.notes, *self.state.view.notes)
         self.preemption = self.state.view.preemption()
-        volumes = {
-            key: f"the data of its volume {local[0]['name']} would be lost"
-            for key, item in pods.items()
-            if (local := local_volumes(item.raw))
-        }
-        self.movables: Movables = movables_of(self.state.view, goal, volumes, self.preemption)
+        self.movables: Movables = movables_of(self.state.view, goal, self.preemption)
         self.mover = Mover(
             self.state.view.inventory,
             self.movables.pods,

@@ -8,7 +8,7 @@ Pure, except for the time and the share ids, which come with the settings. Must 
 print.
 """
 
-from controller.insight.simulation.essence import documents_of, essence, local_volumes
+from controller.insight.simulation.essence import documents_of, essence
 from controller.insight.simulation.pending import PendingPod, PendingPods, pending_pods
 from controller.insight.simulation.placing import Placing
 from controller.insight.simulation.question import NoSuchPod, Question, question

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from controller.insight.manifests import Raw, without_nulls
 from hami_dra.api import kinds, names
@@ -30,26 +31,11 @@ _STORES: Final = Path("the present state")
 def essence(kind: Kind[Any], raw: Mapping[str, Any]) -> Raw:
     """Return the essence of an object given as JSON. Raises msgspec.ValidationError if it does not fit its Struct."""
     text = msgspec.json.encode(without_nulls(raw))
-    found = of_object(kind, msgspec.json.decode(text, type=kind.type, strict=False))
-    if kind is kinds.POD and (local := local_volumes(raw)):
-        found["spec"].setdefault("volumes", []).extend(local)
-    return found
-
-
-def local_volumes(pod: Mapping[str, Any]) -> list[Raw]:
-    """Return name and kind of the volumes of a pod, given as JSON, whose data stays on the node.
-
-    They are those for which Cluster Autoscaler keeps a node: `hostPath`, and `emptyDir` unless it is
-    in memory.
-    """
-    local = []
-    for volume in (pod.get("spec") or {}).get("volumes") or ():
-        empty, name = volume.get("emptyDir"), volume.get("name", "")
-        if volume.get("hostPath") is not None:
-            local.append({"hostPath": {}, "name": name})
-        elif isinstance(empty, dict) and empty.get("medium") != "Memory":
-            local.append({"emptyDir": {}, "name": name})
-    return local
+    found = msgspec.json.decode(text, type=kind.type, strict=False)
+    if kind is kinds.POD:
+        decisive = tuple([each for each in found.spec.volumes if each.is_read or each.is_local])
+        found = replace(found, spec=replace(found.spec, volumes=decisive))
+    return of_object(kind, found)
 
 
 def of_object(kind: Kind[Any], obj: Object) -> Raw:

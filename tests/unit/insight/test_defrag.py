@@ -4,8 +4,8 @@ import pytest
 
 from controller.insight.defrag import BadGoal, Goal, best_of_few, plan_moves
 from controller.insight.defrag import plan as planning
-from controller.insight.defrag import search as searching
 from controller.insight.simulation import NoSuchPod, SimulationSettings
+from controller.moves import search as searching
 from controller.scoring.policies import Policies
 from tests.support.gang_objects import in_labelled_group
 from tests.support.scattered import PACKED, Scattered, owner

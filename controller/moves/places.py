@@ -10,9 +10,9 @@ from typing import Final
 
 from controller.decide import AllowedNodes
 from controller.gangs import Unit, UnitDecision
-from controller.insight.defrag.movable import Movable
-from controller.insight.defrag.search import Mover, MoveTarget, memory_of
 from controller.inventory import DeviceId
+from controller.moves.movable import Movable
+from controller.moves.search import Mover, MoveTarget, memory_of
 from controller.preemption import Preemption, Search, doubled
 from hami_dra.api.core import Pod
 

@@ -9,20 +9,37 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.decide import AllowedNodes, Decision, Options, decide
-from controller.insight.defrag.cells import Cell
-from controller.insight.defrag.movable import Movable
 from controller.inventory import DeviceId, Inventory
+from controller.moves.movable import Movable
 from controller.preemption import OutOfSteps
 
 _FRUITLESS: Final = 200
 """Cells in a row that could not be emptied."""
+
+
+class Cell(NamedTuple):
+    """A device, with its parts, or all devices of a node."""
+
+    name: str
+    """Of the node, or `driver/pool/device`."""
+    node: int
+    """Row of its node."""
+    is_node: bool
+    devices: frozenset[DeviceId]
+    tenants: tuple[Movable, ...] = ()
+    """The pods that must leave; none: it is free."""
+
+    @property
+    def cost(self) -> tuple[int, int, int, str]:
+        """Pods to move, bytes of device memory that they hold, devices that become free; less is better."""
+        return len(self.tenants), sum(each.memory for each in self.tenants), -len(self.devices), self.name
 
 
 @dataclass(eq=False)
