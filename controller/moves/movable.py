@@ -89,11 +89,11 @@ class Movability:
                 return f"other pods use its ResourceClaim {key}"
         if volume := pod.spec.local_volume or next((each.name for each in pod.spec.volumes if each.is_local), ""):
             return f"the data of its volume {volume} would be lost"
-        if self.labelled and not self._is_labelled(pod):
+        if self.labelled and not self.is_labelled(pod):
             return f'neither it nor its namespace has the label {names.MOVABLE}: "true"'
         return ""
 
-    def _is_labelled(self, pod: Pod) -> bool:
+    def is_labelled(self, pod: Pod) -> bool:
         namespace = self.view.inventory.namespaces.get(pod.metadata.namespace)
         items = (pod, namespace) if namespace is not None else (pod,)
         return any(item.metadata.labels.get(names.MOVABLE) == "true" for item in items)

@@ -3,8 +3,8 @@
 In difference to preemption, a pod of any priority may have to go, and goes only where it has a place.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from itertools import combinations
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import combinations, islice
 from math import comb
 from typing import Final
 
@@ -23,15 +23,28 @@ _CHOICES: Final = 500
 
 
 class Places(Search):
-    def __init__(self, preemption: Preemption, unit: Unit, mover: Mover) -> None:
+    """`movable_of`: returns a pod as one that may be moved, or None. `most_nodes`: those on which such pods are looked for."""
+
+    def __init__(
+        self,
+        preemption: Preemption,
+        unit: Unit,
+        mover: Mover,
+        movable_of: Callable[[Pod], Movable | None],
+        most_nodes: int | None = None,
+    ) -> None:
         super().__init__(preemption, unit)
         self._mover = mover
-        self._movables = {each.uid: each for each in mover.movables}
+        self._movable_of = movable_of
+        self._most_nodes = most_nodes
+
+    def placed(self) -> UnitDecision | None:
+        """Return where the unit fits as the inventory is now."""
+        self._within = None
+        return self.decide()
 
     def fits(self) -> bool:
-        """Return whether the unit fits as the inventory is now."""
-        self._within = None
-        return self.decide() is not None
+        return self.placed() is not None
 
     def first(self) -> Iterator[MoveTarget]:
         """Yield places that need few moves: of all pods of a region, those without whom the unit fits
@@ -52,11 +65,9 @@ class Places(Search):
         """Yield all places that fewer pods than this must leave, the fewest pods first. Of a gang those on
         single nodes. Raises OutOfSteps.
         """
-        rows = self._rows()
-        on_node = {row: self._on([row]) for row in rows}
+        on_node = {row: self._on([row]) for row in self._rows()}
         for number in range(1, fewer):
-            for row in rows:
-                pods = on_node[row]
+            for row, pods in on_node.items():
                 if comb(len(pods), number) > _CHOICES:
                     self._mover.is_cut = True
                     continue
@@ -68,19 +79,19 @@ class Places(Search):
                         yield from self._targets(nodes, chosen)
 
     def _may_go(self, pod: Pod) -> bool:
-        return pod.metadata.uid in self._movables
+        return self._movable_of(pod) is not None
 
-    def _rows(self) -> list[int]:
-        """Return the nodes where moves may make room, those that lack the fewest devices first."""
-        return [row for row in self.roomy if self._on([row])]
+    def _rows(self) -> Iterator[int]:
+        """Yield the nodes where moves may make room, those that lack the fewest devices first."""
+        return islice((row for row in self.roomy if self._on([row])), self._most_nodes)
 
     def _regions(self) -> Iterator[tuple[AllowedNodes, Sequence[int]]]:
         """Yield the nodes that the unit may use, and those of them from which all pods go."""
-        rows = self._rows()
         if self._unit.key is None:
-            for row in rows[:_REGIONS]:
+            for row in islice(self._rows(), _REGIONS):
                 yield AllowedNodes.of_rows([row], self._inventory.nodes.size), [row]
             return
+        rows = [*self._rows()]
         for mask in self._masks(rows)[:_REGIONS]:
             inside = [row for row in rows if mask[row]]
             for many in doubled(len(inside)):
@@ -89,10 +100,11 @@ class Places(Search):
     def _on(self, rows: Collection[int]) -> list[Movable]:
         names = self._inventory.nodes.names
         pods = [pod for row in rows for pod in self._tenants.on(names[row])]
-        return [self._movables[pod.metadata.uid] for pod in pods if self._may_go(pod)]
+        return [movable for pod in pods if (movable := self._movable_of(pod)) is not None]
 
     def _without(self, nodes: AllowedNodes, pods: Sequence[Movable]) -> UnitDecision | None:
         self._within = nodes
+        self._mover.charge(max(len(self._unit.members), 1))
         with self._inventory.trial() as trial:
             trial.remove_all([each.uid for each in pods], {uid for each in pods for uid in each.claims})
             return self.decide()

@@ -115,11 +115,14 @@ class Mover:
     """Decisions that are left."""
     beat: Callable[[int], None] = lambda _moves: None
     """Called with the number of pods that have a new place, after each."""
+    charge: Callable[[int], None] = lambda _decisions: None
+    """Called before decisions on all nodes; may raise OutOfSteps."""
     is_cut: bool = field(default=False, init=False)
     """Whether choices were left out."""
 
     def move(self, movable: Movable, target: MoveTarget) -> Moved | None:
         """Return the new place of a pod that counts nowhere now; None: it has none, or stays where it is."""
+        self.charge(1)
         request = replace(movable.request, allowed_nodes=target.allowed, masked_devices=target.devices)
         answer = decide(self.inventory, request, self.options)
         if not isinstance(answer, Decision):

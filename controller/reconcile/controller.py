@@ -160,7 +160,7 @@ class Controller:
             rule_kind,
             count=self.metrics.internal_error,
             gang_sources=self.settings.scheduling.gang_sources,
-            preempts=self.settings.preempts,
+            evicts=self.settings.evicts,
         )
         informers.gangs.set_version(version.major, version.minor)
         return informers

@@ -90,8 +90,9 @@ class Term:
             context, committer, self._gate, waiting, self._triggers, assumed_pods=self._assumed_pods
         )
         options = _options(context.settings)
+        assessor = PodAssessor(context, waiting, conversion)
         self._preemptor = (
-            Preemptor(context, options, waiting, self._assumed_pods, self._triggers)
+            Preemptor(context, options, assessor, waiting, self._assumed_pods, self._triggers)
             if context.settings.preempts or context.settings.save_after
             else None
         )
@@ -101,7 +102,7 @@ class Term:
             Deciding(
                 decide,
                 options,
-                PodAssessor(context, waiting, conversion),
+                assessor,
                 SelectorBudgets(context.settings.scheduling.selectors, context.clock.cpu, context.metrics),
                 held_back,
                 decision_log,

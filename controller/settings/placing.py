@@ -111,6 +111,14 @@ class ControllerPreemption(PreemptionOptions, frozen=True, kw_only=True):
             duration(least=0),
         ),
     ] = 600.0
+    defrag: Annotated[
+        bool,
+        Option(
+            "execute: pods with the label hami.io/movable are moved, one after the other, where that makes room for a pod or gang "
+            "that has waited for --save-after; off moves none.",
+            one_of_two("execute", "off"),
+        ),
+    ] = False
     deletion_cost: Annotated[
         bool,
         Option(

@@ -196,7 +196,8 @@ class _Planner:
         inventory = self.state.view.inventory
         unit = self.state.unit
         assert unit is not None
-        places = Places(self.preemption, unit, self.mover)
+        by_uid = {each.uid: each for each in self.movables.pods}
+        places = Places(self.preemption, unit, self.mover, lambda pod: by_uid.get(pod.metadata.uid))
         nothing = Moves(MoveTarget(inventory, ()), ())
         if places.fits():
             return nothing

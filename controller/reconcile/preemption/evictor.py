@@ -8,13 +8,14 @@ the unit is placed before: half a gang would be left.
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
 from controller.reconcile.preemption.holds import Hold, Holds
-from controller.reconcile.preemption.notes import preempted
+from controller.reconcile.preemption.notes import moved, preempted
 from controller.reconcile.runtime import Context, patches
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
@@ -30,6 +31,8 @@ _ATTEMPTS: Final = 6
 """Of one eviction whose result is not clear."""
 _SPARED: Final = 60.0
 """Seconds for which a pod is no victim after its eviction was refused."""
+_ARRIVES: Final = 900.0
+"""Seconds in which a pod that moves must be ready at its new place."""
 _MINUTE: Final = 60.0
 
 
@@ -109,14 +112,18 @@ class Evictor:
                     await self._nominate(request.pod, decision.node)
             for together in hold.together:
                 for victim in together:
-                    if not self._is_needed(hold, together):
+                    if not self._is_needed(hold, together) or not hold.is_turn(victim):
                         return
+                    if (transfer := hold.transfer(victim)) is not None and not transfer.is_begun:
+                        transfer.until = self._context.clock.monotonic() + _ARRIVES
                     if problem := await self._evict(hold, victim, together):
                         self._spare(hold, victim, problem)
                         return
 
     def _spare(self, hold: Hold, victim: Pod, problem: str) -> None:
         self._refused[victim.metadata.uid] = self._context.clock.monotonic() + _SPARED, problem
+        if (transfer := hold.transfer(victim)) is not None:
+            transfer.until = math.inf
         self._give_up(hold, f"pod {victim.key} was not evicted: {problem}")
 
         async def again() -> None:
@@ -156,7 +163,7 @@ class Evictor:
         backoff = Backoff()
         while victim.metadata.uid not in hold.evicted and self._is_needed(hold, together):
             try:
-                await self._ask(victim)
+                await self._ask(victim, moves=bool(hold.transfers))
             except NotFound:
                 return ""
             except (Protected, Invalid, Forbidden) as error:
@@ -171,7 +178,12 @@ class Evictor:
                 hold.evicted[victim.metadata.uid] = self._context.clock.wall().timestamp()
                 self._context.metrics.evictions.inc()
                 log.info("pod %s evicted for pod %s on %s", victim.key, hold.pods[0].key, victim.spec.node_name)
-                message = preempted(hold.pods[0], victim, hold.reclaims)
+                transfer = hold.transfer(victim)
+                message = (
+                    moved(hold.pods[0], victim, transfer.decision.node)
+                    if transfer is not None
+                    else preempted(hold.pods[0], victim, hold.reclaims)
+                )
                 self._context.events.report(kinds.POD, victim, message, "Preempt")
                 return ""
         return ""
@@ -187,12 +199,12 @@ class Evictor:
             return False
         return found.metadata.uid != meta.uid or found.metadata.deletion_timestamp is not None
 
-    async def _ask(self, victim: Pod) -> None:
+    async def _ask(self, victim: Pod, *, moves: bool) -> None:
         meta, writer = victim.metadata, self._context.writer
         try:
             await writer.evict(meta.name, meta.namespace, uid=meta.uid)
         except (Protected, Invalid):
-            if not self._context.settings.preemption.preemption_pdb:
+            if moves or not self._context.settings.preemption.preemption_pdb:
                 raise
             await writer.delete(kinds.POD, meta.name, namespace=meta.namespace, uid=meta.uid)
 

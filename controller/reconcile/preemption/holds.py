@@ -4,20 +4,61 @@ What is held is assumed on top of the pods that are still there. When these are 
 unit's; for everybody else it was never free. A hold lasts until the unit is placed, or it is given up.
 """
 
+import dataclasses
+import itertools
 import math
 from collections.abc import Iterable, Iterator
+from typing import Final, TypeVar
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from controller.decide import Decision, SchedulingRequest
 from controller.gangs import GangKey
 from controller.inventory import QuotaLine, Trial
+from controller.moves import as_waiting
 from controller.reconcile.binding import AssumedPods
 from hami_dra.api.core import Pod
+from hami_dra.api.meta import Object, controller_of
 from hami_dra.api.podclaims import claim_keys
 
+Item = TypeVar("Item", bound=Object)
+_MOVED: Final = "moved/"
+"""Before the UID of a pod or claim that moves: those of what is held for it."""
 Slot = tuple[tuple[str, ...], str]
 """Device classes, and the size of the place: empty for one node."""
+
+
+class Transfer(Struct, eq=False):
+    """A pod that moves: it is evicted, and the one that replaces it has a place."""
+
+    pod: Pod
+    placeholder: Pod
+    """Counts at the new place, with UIDs that no object has."""
+    decision: Decision
+    until: float = math.inf
+    """When it must have arrived, in seconds of the monotonic clock; infinite: it is not evicted yet."""
+    successor: Pod | None = None
+    """The pod that replaces it."""
+    is_held: bool = True
+    """Whether the place is held: that of the successor is its own once it is decided."""
+    has_arrived: bool = False
+
+    @property
+    def is_begun(self) -> bool:
+        return self.until < math.inf
+
+    def is_replaced_by(self, pod: Pod) -> bool:
+        return pod.metadata.namespace == self.pod.metadata.namespace and controller_of(pod) == controller_of(self.pod)
+
+
+def transfer_of(pod: Pod, decision: Decision) -> Transfer:
+    allocations = tuple([replace(entry, claim=_renamed(entry.claim)) for entry in decision.allocations])
+    return Transfer(pod, _renamed(as_waiting(pod)), dataclasses.replace(decision, allocations=allocations))
+
+
+def _renamed(item: Item) -> Item:
+    return replace(item, metadata=replace(item.metadata, uid=_MOVED + item.metadata.uid))
 
 
 class Hold(Struct, eq=False):
@@ -48,6 +89,8 @@ class Hold(Struct, eq=False):
     """When a reserved place is free at the latest, in seconds since 1970; None: not known."""
     empty_since: float | None = None
     """Since when only claims are waited for, in seconds of the monotonic clock."""
+    transfers: tuple[Transfer, ...] = ()
+    """Of its victims, in their order, if these move: each is evicted when all before it have arrived."""
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -69,6 +112,14 @@ class Hold(Struct, eq=False):
     def promised(self) -> list[str]:
         """The UIDs of the claims that are to be allocated there."""
         return [entry.claim.metadata.uid for _, decision in self.placed for entry in decision.allocations]
+
+    def transfer(self, victim: Pod) -> Transfer | None:
+        return next((each for each in self.transfers if each.pod.metadata.uid == victim.metadata.uid), None)
+
+    def is_turn(self, victim: Pod) -> bool:
+        """Return whether the pod may be evicted now, as to other pods that move."""
+        before = itertools.takewhile(lambda each: each.pod.metadata.uid != victim.metadata.uid, self.transfers)
+        return all(each.has_arrived for each in before)
 
     def lift(self, trial: Trial) -> None:
         """Let it not count on the trial."""

@@ -52,6 +52,25 @@ def place_given_up(nodes: Sequence[str], why: str) -> messages.Message:
     return messages.Message(messages.NORMAL, messages.PLACE_GIVEN_UP, note, messages.PLACE_RESERVED)
 
 
+def moving(pod: Pod, nodes: Sequence[str], moves: Sequence[Pod]) -> messages.Message:
+    """Return a message about a pod for which others move; those of other namespaces are not named."""
+    own, others = _own(pod, moves)
+    note = (
+        f"has waited long for room: {counted(len(moves), 'pod')}{own}{others} {'moves' if len(moves) == 1 else 'move'} to make room "
+        f"on {_listed(nodes)}, one after the other, each to a place that is held for it. The pod keeps its scheduling gate until then"
+    )
+    return messages.Message(messages.NORMAL, messages.DEFRAGMENTING, note, messages.DEFRAGMENTING)
+
+
+def moved(pod: Pod, victim: Pod, node: str) -> messages.Message:
+    """Return a message about a pod that moves; the other one, which may be another tenant's, by UID."""
+    note = (
+        f"Evicted from node {victim.spec.node_name} to make room for pod {pod.metadata.uid}. A place on node {node} is held "
+        "for the pod that replaces it"
+    )
+    return messages.Message(messages.NORMAL, messages.MOVED, note)
+
+
 def preempted(pod: Pod, victim: Pod, reclaims: Sequence[QuotaLine]) -> messages.Message:
     """Return a message about a victim, as kube-scheduler writes it: the preemptor by UID, which may be another tenant's."""
     note = f"Preempted by pod {pod.metadata.uid} on node {victim.spec.node_name}"

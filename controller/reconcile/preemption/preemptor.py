@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -37,13 +38,14 @@ from controller.preemption import (
 )
 from controller.reasons import RELEASED, Change
 from controller.reconcile.binding import AssumedPods
+from controller.reconcile.preemption.defragmenter import Defragmenter
 from controller.reconcile.preemption.evictor import Evictor
-from controller.reconcile.preemption.holds import Hold, Holds
+from controller.reconcile.preemption.holds import Hold, Holds, Transfer
 from controller.reconcile.preemption.left_claims import LeftClaims
-from controller.reconcile.preemption.notes import delayed_until, place_given_up, preempting
+from controller.reconcile.preemption.notes import delayed_until, moving, place_given_up, preempting
 from controller.reconcile.preemption.reservations import Reservations
 from controller.reconcile.preemption.waits import Waits
-from controller.reconcile.queueing import QueuedUnit, Triggers, WaitingPods
+from controller.reconcile.queueing import PodAssessor, QueuedUnit, Triggers, WaitingPods
 from controller.reconcile.runtime import Context
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Node, Pod, ResourceQuota
@@ -51,11 +53,15 @@ from hami_dra.api.podstate import is_bound, is_pending
 from hami_dra.api.policy import PodDisruptionBudget
 from hami_dra.api.printable import counted
 from hami_dra.api.resource import ResourceClaim
+from hami_dra.api.times import elapsed
 
 log = logging.getLogger(__name__)
 
 _SOON: Final = 1.0
 """Seconds until a unit that has a place is evaluated again if nothing is known to end its wait."""
+_TAKEOVER: Final = 60.0
+"""Seconds of a term in which units are refused that waited before."""
+_OVER_LIMIT: Final = "it waits to preempt: the limit of evictions in a minute is reached"
 _UNFIT: Final = "the unit does not fit there any more"
 _HOPELESS: Final = 5.0
 """Seconds for which equal units are not planned for after one without a plan."""
@@ -66,6 +72,7 @@ _HOPELESS_KEPT: Final = 1_000
 class Preemptor:
     context: Context
     options: Options
+    assessor: PodAssessor
     waiting: WaitingPods
     assumed_pods: AssumedPods
     triggers: Triggers
@@ -73,6 +80,9 @@ class Preemptor:
     _holds: Holds = field(init=False)
     _left_claims: LeftClaims = field(init=False)
     _reservations: Reservations = field(init=False)
+    _defragmenter: Defragmenter = field(init=False)
+    _began: float = 0.0
+    """When this term began, in seconds of the monotonic clock."""
     _budgets: Budgets | None = None
     """As they are now; None: not read since one changed."""
     _hopeless: LruCache[tuple[int, float]] = field(default_factory=lambda: LruCache(_HOPELESS_KEPT))
@@ -81,10 +91,21 @@ class Preemptor:
     def __post_init__(self) -> None:
         self._holds = Holds(self.assumed_pods)
         self._left_claims = LeftClaims(self.context)
-        self._reservations = Reservations(self.context, self._holds, self.waiting.timeouts, give_up=self._give_up)
+        self._reservations = Reservations(self.context, self._holds, give_up=self._give_up)
         self.evictor = Evictor(self.context, self._holds, give_up=self._give_up, again=self._more_may_go)
+        self._defragmenter = Defragmenter(
+            self.context,
+            self.options,
+            self.assessor,
+            self._holds,
+            self.assumed_pods,
+            self.triggers,
+            give_up=self._give_up,
+            go_on=self.evictor.carry_out,
+        )
 
     def start(self) -> None:
+        self._began = self.context.clock.monotonic()
         self._left_claims.start()
 
     def stop(self) -> None:
@@ -111,6 +132,8 @@ class Preemptor:
             return answer
         with self._without(hold):
             waits = self._make_room(unit, digest, preemption, priority)
+            if waits is None or waits.until == math.inf:
+                waits = _both(waits, self._move_others(unit, digest, preemption, priority))
         if waits is not None and waits.until < math.inf:
             return waits
         reserved: Waits | None
@@ -118,12 +141,22 @@ class Preemptor:
             reserved = self._still_held(hold, unit, preemption)
         else:
             preemption = replace_fields(preemption, condemned=self._victims(self._holds))
-            reserved = self._reservations.reserve(unit, digest, preemption, priority)
+            now = self.context.clock.monotonic()
+            reserved = self._reservations.reserve(unit, digest, preemption, priority, self._refused_since(unit, now))
             if (hold := self._holds.of(unit.key)) is not None:
                 self.evictor.begin(hold)
-        if waits is None or reserved is None:
-            return waits or reserved
-        return replace(reserved, review=min(waits.review, reserved.review))
+        return _both(waits, reserved)
+
+    def _refused_since(self, unit: QueuedUnit, now: float) -> float:
+        """Return since when the unit waits for room, in seconds of the monotonic clock: since its creation if it
+        was refused when this term began, as an earlier leader may have refused it.
+        """
+        since = self.waiting.timeouts.runs_out(unit.key, "refusal", now)
+        if since > self._began + _TAKEOVER:
+            return since
+        wall = self.context.clock.wall()
+        ages = [elapsed(request.pod.metadata.creation_timestamp, wall) for request in unit.ready]
+        return min([since, *(now - age.total_seconds() for age in ages if age is not None)])
 
     def _may_hold(self, unit: QueuedUnit) -> bool:
         """Return whether a place may be held for the unit. A gang of which some run, or have their
@@ -193,12 +226,29 @@ class Preemptor:
             self._hopeless.put(digest, (priority, min(now + _HOPELESS, later)))
             return Waits(review=later, keeps_gate=False)
         if plan.victims and (at := self.evictor.free_at(len(plan.victims))) is not None:
-            why = "it waits to preempt: the limit of evictions in a minute is reached"
-            return Waits(at, why, keeps_gate=False)  # room that others make is its own
+            return Waits(at, _OVER_LIMIT, keeps_gate=False)  # room that others make is its own
         for hold in below:
             if not {*hold.nodes}.isdisjoint(plan.nodes):
                 self._give_up(hold, "a unit of higher priority takes its place")
         return self._begin(unit, preemption, plan, priority)
+
+    def _move_others(self, unit: QueuedUnit, digest: bytes, preemption: Preemption, priority: int) -> Waits | None:
+        """Hold a place for a unit that has waited for long, and move the pods that have it."""
+        settings, now = self.context.settings, self.context.clock.monotonic()
+        if not (settings.defragments and self._budgets_known):
+            return None
+        if now < self._refused_since(unit, now) + settings.save_after:
+            return None  # it is evaluated then, by `Reservations`
+        most = max(settings.preemption.preemption_victims_most, 0 if unit.gang is None else unit.least)
+        found = self._defragmenter.plan(unit, digest, preemption, most)
+        if found is None:
+            return self._defragmenter.again(digest)
+        answer, moves = found
+        pods = tuple([each.movable.pod for each in moves.moved])
+        if (at := self.evictor.free_at(len(pods))) is not None:
+            return Waits(at, _OVER_LIMIT, keeps_gate=False)
+        plan = PreemptionPlan(unit.unit.as_asked(answer.placed), pods, together=tuple([(pod,) for pod in pods]))
+        return self._begin(unit, preemption, plan, priority, self._defragmenter.transfers(moves))
 
     def _another_plan_at(self, plan: PreemptionPlan | NoPlan, now: float) -> float:
         """Return when there may be another plan although nothing becomes free: another pod may be a victim then."""
@@ -209,9 +259,10 @@ class Preemptor:
         """Return where a unit that has a place is to be bound, or that it waits; None: it has no place.
         The place is held until `placed`. Raises SliceSpent.
         """
+        plan = partial(self._preemption, unit.pod.metadata.namespace)
         if (hold := self._holds.of(unit.key)) is None:
-            return None
-        preemption = self._preemption(unit.pod.metadata.namespace)
+            return self._defragmenter.resume(unit, plan)
+        preemption = plan()
         if (answer := self._on_place(hold, unit, preemption)) is not None:
             return answer
         if hold.slot is not None:
@@ -241,6 +292,7 @@ class Preemptor:
 
     def placed(self, unit: QueuedUnit) -> None:
         """End the hold of a unit whose decision is carried out now."""
+        self._defragmenter.placed(unit.pod)
         if (hold := self._holds.of(unit.key)) is not None:
             self._end_hold(hold)
             self.context.metrics.preemptions.labels("placed").inc()
@@ -250,6 +302,7 @@ class Preemptor:
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         self._left_claims.pod_changed(old, new)
+        self._defragmenter.pod_changed(old, new)
         if not len(self._holds):
             return
         for uid in dict.fromkeys(pod.metadata.uid for pod in (old, new) if pod is not None):
@@ -368,12 +421,19 @@ class Preemptor:
         nodes = self.context.inventory.nodes
         return unit.within(AllowedNodes.of_rows(nodes.rows_of(among), nodes.size))
 
-    def _begin(self, unit: QueuedUnit, preemption: Preemption, plan: PreemptionPlan, priority: int) -> Waits:
+    def _begin(
+        self,
+        unit: QueuedUnit,
+        preemption: Preemption,
+        plan: PreemptionPlan,
+        priority: int,
+        transfers: tuple[Transfer, ...] = (),
+    ) -> Waits:
         budgets = preemption.budgets
         # those under a budget first: if it allows no eviction, no other pod is evicted for nothing
         together = sorted(
             [tuple(sorted(pods, key=lambda pod: not budgets.of(pod))) for pods in plan.together],
-            key=lambda pods: not budgets.of(pods[0]),
+            key=lambda pods: not transfers and not budgets.of(pods[0]),
         )
         claims = {*preemption.tenants.freed_by((*plan.victims, *plan.releasing)), *preemption.left_claims}
         hold = Hold(
@@ -386,9 +446,10 @@ class Preemptor:
             self.context.clock.monotonic(),
             plan.is_owed,
             plan.reclaims,
+            transfers=transfers,
         )
         self._holds.begin(hold)
-        self.context.metrics.preemptions.labels("begun" if plan.victims else "awaited").inc()
+        self.context.metrics.preemptions.labels("moving" if transfers else "begun" if plan.victims else "awaited").inc()
         log.info(
             "pod %s: is to run on %s once %s evicted and %s terminated",
             unit.pod.key,
@@ -400,7 +461,11 @@ class Preemptor:
         self.evictor.begin(hold)
         if not hold.leaving and not preemption.left_claims:
             self._evaluate(hold)
-        said = preempting(unit.pod, hold.nodes, hold.victims, plan.reclaims)
+        said = (
+            moving(unit.pod, hold.nodes, hold.victims)
+            if transfers
+            else preempting(unit.pod, hold.nodes, hold.victims, plan.reclaims)
+        )
         return replace(waits, said=said) if plan.victims else waits
 
     # --- holds ------------------------------------------------------------------------------------
@@ -408,6 +473,7 @@ class Preemptor:
     def _give_up(self, hold: Hold, why: str) -> None:
         """End a hold whose place is lost, and evaluate its unit."""
         if self._holds.of(hold.key) is not hold:
+            self._defragmenter.end(hold)
             return
         log.info("pod %s: its place on %s is given up: %s", hold.pods[0].key, ", ".join(hold.nodes), why)
         self.context.metrics.preemptions.labels("given_up").inc()
@@ -421,6 +487,7 @@ class Preemptor:
     def _end_hold(self, hold: Hold) -> None:
         """End it. Refused units may fit where it was, even if its unit is placed: on other devices."""
         self._holds.end(hold)
+        self._defragmenter.end(hold)
         for pod in hold.pods:
             self.triggers.released(pod)
         for victim in hold.victims:
@@ -482,7 +549,10 @@ class Preemptor:
         """Return until when the pod is waited for, in seconds since 1970."""
         if pod.metadata.deletion_timestamp is not None:
             return grace_ends(pod) + PATIENCE
-        began = self.context.clock.wall().timestamp() - (self.context.clock.monotonic() - hold.began)
+        wall = self.context.clock.wall().timestamp()
+        if (transfer := hold.transfer(pod)) is not None and pod.metadata.uid not in hold.evicted:
+            return wall + min(transfer.until - self.context.clock.monotonic(), PATIENCE)
+        began = wall - (self.context.clock.monotonic() - hold.began)
         return hold.evicted.get(pod.metadata.uid, began + PATIENCE) + PATIENCE
 
     def _overdue(self, hold: Hold) -> str:
@@ -511,3 +581,10 @@ class Preemptor:
         """Return the UIDs of the claims that are free once all have ended: another pod may use one by now."""
         freed = hold.claims & {*preemption.tenants.freed_by(hold.leaving), *preemption.left_claims}
         return freed.union(*hold.guests.values())
+
+
+def _both(first: Waits | None, second: Waits | None) -> Waits | None:
+    """Return the second, with the review of the first if that is sooner."""
+    if first is None or second is None:
+        return first or second
+    return replace(second, review=min(first.review, second.review))

@@ -23,7 +23,7 @@ from controller.preemption import Preemption, soonest
 from controller.reconcile.preemption.holds import Hold, Holds, Slot
 from controller.reconcile.preemption.notes import place_reserved
 from controller.reconcile.preemption.waits import Waits
-from controller.reconcile.queueing import QueuedUnit, Timeouts
+from controller.reconcile.queueing import QueuedUnit
 from controller.reconcile.runtime import Context
 
 _MOST: Final = 3_600.0
@@ -46,24 +46,24 @@ class Reservations:
         self,
         context: Context,
         holds: Holds,
-        timeouts: Timeouts,
         *,
         give_up: Callable[[Hold, str], None],
     ) -> None:
         self._context = context
         self._holds = holds
-        self._timeouts = timeouts
         self._give_up = give_up
         self._none: LruCache[float] = LruCache(_NONE_KEPT)
         """Signature → until when no place is looked for."""
 
-    def reserve(self, unit: QueuedUnit, digest: bytes, preemption: Preemption, priority: int) -> Waits | None:
-        """Reserve a place for a refused unit that has waited long enough. None: none can be. Raises SliceSpent."""
+    def reserve(
+        self, unit: QueuedUnit, digest: bytes, preemption: Preemption, priority: int, since: float
+    ) -> Waits | None:
+        """Reserve a place for a unit that waits `since` then, if that is long enough. None: none can be. Raises SliceSpent."""
         after = self._context.settings.save_after
         if not after:
             return None
         now = self._context.clock.monotonic()
-        if now < (at := self._timeouts.runs_out(unit.key, "refusal", now) + after):
+        if now < (at := since + after):
             return Waits(at, "it has not waited long enough for a place of its own", keeps_gate=False)
         slot = _slot(unit)
         others = [hold for hold in self._holds if hold.slot == slot]

@@ -81,8 +81,8 @@ class _InformerView:
 class PodAssessor:
     def __init__(self, context: Context, waiting: WaitingPods, conversion: LegacyConversion | None) -> None:
         scheduling = context.settings.scheduling
-        self._view = _InformerView(context, conversion)
-        self._settings = AssessmentSettings(
+        self.view = _InformerView(context, conversion)
+        self.settings = AssessmentSettings(
             scheduling.scheduler_names, scheduling.policies, context.settings.drivers.own_drivers
         )
         self._informers = context.informers
@@ -95,7 +95,7 @@ class PodAssessor:
         Raises SliceSpent if a selector budget is in force: assess it again, evaluated results are
         kept.
         """
-        answer = assess(pod, self._view, self._settings)
+        answer = assess(pod, self.view, self.settings)
         if isinstance(answer, Ignored):
             return answer
         if (writing := self._being_written(pod)) is not None:

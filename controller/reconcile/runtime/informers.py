@@ -156,7 +156,7 @@ class Informer(Generic[T]):
 
 class Informers:
     """The informers. `taint_rules` is None if the cluster serves no DeviceTaintRule. `count`: see
-    `Informer`. `gang_sources`: optional sources of gangs that count. `preempts`: whether pods may
+    `Informer`. `gang_sources`: optional sources of gangs that count. `evicts`: whether pods may
     be evicted; otherwise no budgets are read.
     """
 
@@ -169,7 +169,7 @@ class Informers:
         *,
         count: Callable[[str], None] = count_nothing,
         gang_sources: Collection[Source] = frozenset(),
-        preempts: bool = False,
+        evicts: bool = False,
     ) -> None:
         def informer(kind: Kind[T], store: Store[T] | None = None, **options: Any) -> Informer[T]:
             return Informer(cluster, kind, clock, store, count=count, **options)
@@ -189,7 +189,7 @@ class Informers:
         self.classes = informer(kinds.DEVICE_CLASS)
         self.taint_rules = informer(taint_rule_kind) if taint_rule_kind is not None else None
         self.budgets = (
-            informer(kinds.POD_DISRUPTION_BUDGET, readable=_optional, unread=_UNREAD_BUDGETS) if preempts else None
+            informer(kinds.POD_DISRUPTION_BUDGET, readable=_optional, unread=_UNREAD_BUDGETS) if evicts else None
         )
         self.storage: dict[str, Informer[Any]] = {
             kind.name: informer(kind, readable=inventory.volumes.set_readable, unread=UNREAD_STORAGE)

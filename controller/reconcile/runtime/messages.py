@@ -45,6 +45,8 @@ GANG_INCOMPLETE: Final = "GangIncomplete"
 PREEMPTING: Final = "Preempting"
 PREEMPTED: Final = "Preempted"
 PREEMPTION_DELAYED: Final = "PreemptionDelayed"
+DEFRAGMENTING: Final = "Defragmenting"
+MOVED: Final = "Moved"
 PLACE_RESERVED: Final = "PlaceReserved"
 PLACE_GIVEN_UP: Final = "PlaceGivenUp"
 

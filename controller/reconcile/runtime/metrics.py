@@ -115,11 +115,11 @@ class Metrics:
         Counter,
         "preemptions",
         "Places held for units without room, by result: begun (pods are evicted), awaited (pods terminate already), "
-        "reserved (the unit has waited for long), placed, given_up.",
+        "moving (pods move to make room), reserved (the unit has waited for long), placed, given_up.",
         "result",
-        ("begun", "awaited", "reserved", "placed", "given_up"),
+        ("begun", "awaited", "moving", "reserved", "placed", "given_up"),
     )
-    evictions = _Declared(Counter, "evictions", "Pods evicted for pods of higher priority.")
+    evictions = _Declared(Counter, "evictions", "Pods evicted for others.")
     preemption_seconds = _Declared(
         Histogram,
         "preemption_seconds",

@@ -98,13 +98,27 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raises ConfigError."""
-        if self.preempts and self.drivers.mode is not Mode.EXCLUSIVE:
-            raise ConfigError("--preemption=devices needs --mode=exclusive: in native mode kube-scheduler allocates")
+        for option, is_on in (("--preemption=devices", self.preempts), ("--defrag=execute", self.defragments)):
+            if is_on and self.drivers.mode is not Mode.EXCLUSIVE:
+                raise ConfigError(f"{option} needs --mode=exclusive: in native mode kube-scheduler allocates")
+        if self.defragments and not self.preemption.save_after:
+            raise ConfigError(
+                "--defrag=execute needs --save-after: how long a pod or gang waits before others move for it"
+            )
 
     @property
     def preempts(self) -> bool:
-        """Whether pods are evicted for others."""
+        """Whether pods are evicted for others of higher priority."""
         return self.preemption.preemption
+
+    @property
+    def defragments(self) -> bool:
+        """Whether pods move to make room for others."""
+        return self.preemption.defrag
+
+    @property
+    def evicts(self) -> bool:
+        return self.preempts or self.defragments
 
     @property
     def save_after(self) -> float:

@@ -1,0 +1,239 @@
+"""Makes room for a unit that has waited for long by moves (`--defrag=execute`): pods that are evicted, one
+after the other, while a place is held for the pod that replaces each.
+
+| a pod that moves | then |
+|---|---|
+| is evicted, once all before it have arrived | the pod that replaces it, new and of the same controller, gets the place |
+| is gone, and the other one is ready where it was to go | it has arrived |
+| anything else | the unit's place is given up; what was evicted keeps its own place |
+
+What is held for a pod that moves counts as a pod of its own, by other UIDs than those of the pod and its
+claims, which count where they are.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec.structs import replace
+
+from controller.cluster.incremental import LruCache
+from controller.decide import AllowedNodes, Options
+from controller.gangs import UnitDecision
+from controller.moves import Movability, Movable, Mover, Moves, Places
+from controller.preemption import OutOfSteps, Preemption
+from controller.reconcile.binding import AssumedPods
+from controller.reconcile.preemption.holds import Hold, Holds, Transfer, transfer_of
+from controller.reconcile.preemption.waits import Waits
+from controller.reconcile.queueing import PodAssessor, QueuedUnit, Triggers
+from controller.reconcile.runtime import Context
+from hami_dra.api.core import Pod
+from hami_dra.api.podstate import is_bound, is_live, is_ready
+
+log = logging.getLogger(__name__)
+
+_STEPS: Final = 1_000
+"""Decisions of a search in a cluster of up to 1,000 nodes: 0.2 s of CPU."""
+_NODES: Final = 64
+"""Nodes on which pods are assessed for a move."""
+_LEAST: Final = 300.0
+"""Seconds that a pod has run before it moves, if it says nothing: none moves twice for one unit."""
+_PAUSES: Final = (60.0, 600.0)
+"""Seconds until moves are searched again after none were found, at first and at most; they double."""
+_NONE_KEPT: Final = 1_000
+_RETRY: Final = 1.0
+
+
+@dataclass(eq=False)
+class Defragmenter:
+    """`give_up`: ends a hold, and says why; `go_on`: evicts the next pod of a hold."""
+
+    context: Context
+    options: Options
+    assessor: PodAssessor
+    holds: Holds
+    assumed_pods: AssumedPods
+    triggers: Triggers
+    give_up: Callable[[Hold, str], None]
+    go_on: Callable[[Hold], None]
+    _none: LruCache[tuple[float, float]] = field(default_factory=lambda: LruCache(_NONE_KEPT))
+    """Signature → until when no moves are searched, and after which pause."""
+    _transfers: dict[str, Transfer] = field(default_factory=dict)
+    """UID of a pod that moves → how, until it has arrived or its place is given up."""
+    _rests_until: float = 0.0
+    """After moves that came to nothing none are begun until then."""
+    _successors: dict[str, Transfer] = field(default_factory=dict)
+    """By the UID of the pod that replaces it."""
+
+    def plan(
+        self, unit: QueuedUnit, digest: bytes, preemption: Preemption, most: int
+    ) -> tuple[UnitDecision, Moves] | None:
+        """Return where the unit fits after at most this number of moves. Raises SliceSpent."""
+        now = self.context.clock.monotonic()
+        until, pause = self._none.find(digest) or (0.0, 0.0)
+        if now < max(until, self._rests_until) or self._transfers:
+            return None
+        found = self._search(unit, preemption, most)
+        if found is None:
+            pause = min(max(2 * pause, _PAUSES[0]), _PAUSES[1])
+            self._none.put(digest, (now + pause, pause))
+        return found
+
+    def again(self, digest: bytes) -> Waits | None:
+        """Return when moves are searched again for a unit."""
+        until, _ = self._none.find(digest) or (0.0, 0.0)
+        return Waits(
+            review=max(until, self._rests_until, self.context.clock.monotonic() + _PAUSES[0]), keeps_gate=False
+        )
+
+    def _search(self, unit: QueuedUnit, preemption: Preemption, most: int) -> tuple[UnitDecision, Moves] | None:
+        inventory = self.context.inventory
+        left, cost = _STEPS, 1 + inventory.nodes.size // 1_000
+        known: dict[str, Movable | None] = {}
+        movability = Movability(self.assessor.view, self.assessor.settings, preemption, labelled=True, least=_LEAST)
+
+        def charge(decisions: int) -> None:
+            nonlocal left
+            left -= decisions * cost
+            if left < 0:
+                raise OutOfSteps
+
+        def movable_of(pod: Pod) -> Movable | None:
+            uid = pod.metadata.uid
+            if uid not in known:
+                may_move = movability.is_labelled(pod) and all(
+                    each.resource_claim_name is None for each in pod.spec.resource_claims
+                )
+                movable = movability.of(pod) if may_move else None
+                known[uid] = movable if isinstance(movable, Movable) else None
+            return known[uid]
+
+        mover = Mover(inventory, (), replace(self.options, says_why=False, report_nodes=1), 0, charge=charge)
+        places = Places(preemption, unit.unit, mover, movable_of, _NODES)
+        answer: UnitDecision | None = None
+
+        def reached() -> bool:
+            nonlocal answer
+            answer = places.placed()
+            return answer is not None
+
+        best: tuple[UnitDecision, Moves] | None = None
+        try:
+            for target in places.first():
+                if len(target.tenants) > most or (best is not None and target.cost >= best[1].cost):
+                    continue
+                if (moves := mover.in_order(target, reached)) is not None and answer is not None:
+                    best = answer, moves
+        except OutOfSteps:
+            log.debug("pod %s: not all moves that may make room for it were tried", unit.pod.key)
+        return best
+
+    # --- places of pods that move -----------------------------------------------------------------
+
+    def transfers(self, moves: Moves) -> tuple[Transfer, ...]:
+        """Hold the place of each pod that moves."""
+        found = tuple([transfer_of(each.movable.pod, each.decision) for each in moves.moved])
+        for transfer in found:
+            self._transfers[transfer.pod.metadata.uid] = transfer
+            self.assumed_pods.begin(transfer.placeholder, transfer.decision)
+        return found
+
+    def end(self, hold: Hold) -> None:
+        """Give back what is held for pods that are not evicted; the others are still to come."""
+        if not all(each.has_arrived for each in hold.transfers):
+            self._rests_until = self.context.clock.monotonic() + _PAUSES[1]
+        for transfer in hold.transfers:
+            if not transfer.is_begun:
+                self._forget(transfer)
+
+    def resume(self, unit: QueuedUnit, preemption: Callable[[], Preemption]) -> UnitDecision | Waits | None:
+        """Return where a pod that replaces one that moves is to be bound, or that it waits; None: it is no such pod."""
+        transfer = self._successors.get(unit.pod.metadata.uid) if unit.gang is None else None
+        if transfer is None or not transfer.is_held:
+            return None
+        nodes, node = self.context.inventory.nodes, transfer.decision.node
+        within = AllowedNodes.of_rows(nodes.rows_of([node]), nodes.size)
+        with self.context.inventory.trial() as trial:
+            trial.remove(transfer.placeholder.metadata.uid, [*transfer.decision.holdings])
+            answer = preemption().without(unit.unit.within(within))
+        if answer is not None:
+            return replace(answer, placed=unit.unit.as_asked(answer.placed))
+        if self.context.informers.present(transfer.pod) is not None:  # a quota may count both
+            why = f"its place on {node} is held until pod {transfer.pod.key} has ended"
+            return Waits(self.context.clock.monotonic() + _RETRY, why)
+        self._surprise(transfer, f"pod {unit.pod.key} does not fit on {node}, where it was to go")
+        return None
+
+    def placed(self, pod: Pod) -> None:
+        """Give the place of a pod that is bound now to it."""
+        if (transfer := self._successors.get(pod.metadata.uid)) is not None:
+            self._release(transfer)
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if not self._transfers:
+            return
+        now = self.context.clock.monotonic()
+        for late in [each for each in self._transfers.values() if now > each.until]:
+            self._surprise(late, f"pod {late.pod.key} has not been replaced in time")
+        pod = new or old
+        assert pod is not None
+        uid = pod.metadata.uid
+        if new is not None and (old is None or old.metadata.uid != uid):
+            self._welcome(new)
+        if (leaving := self._transfers.get((old or pod).metadata.uid)) is not None:
+            self._look(leaving)
+        if (transfer := self._successors.get(uid)) is None:
+            return
+        if pod.spec.node_name not in ("", node := transfer.decision.node):
+            self._surprise(transfer, f"pod {pod.key} went to {pod.spec.node_name}, and not to {node}")
+        elif new is not None and (is_live(new) or _has_arrived(new)):
+            self._look(transfer)
+        elif transfer.is_held:  # another one will be created
+            del self._successors[uid]
+            transfer.successor = None
+        else:
+            self._surprise(transfer, f"pod {pod.key} has ended on {node}")
+
+    def _welcome(self, pod: Pod) -> None:
+        """Note which pod replaces one that moves now."""
+        for transfer in self._transfers.values():
+            if transfer.is_begun and transfer.successor is None and transfer.is_replaced_by(pod):
+                transfer.successor = pod
+                self._successors[pod.metadata.uid] = transfer
+                return
+
+    def _look(self, transfer: Transfer) -> None:
+        """Go on with the next pod once this one is gone and the one that replaces it is ready."""
+        present = self.context.informers.present
+        old, new = present(transfer.pod), None if transfer.successor is None else present(transfer.successor)
+        if new is None or not new.spec.node_name or not _has_arrived(new) or (old is not None and is_bound(old)):
+            return
+        transfer.has_arrived = True
+        self._forget(transfer)
+        log.info("pod %s: moved to %s, as %s", transfer.pod.key, transfer.decision.node, new.key)
+        for hold in self.holds:
+            if transfer in hold.transfers:
+                self.go_on(hold)
+
+    def _surprise(self, transfer: Transfer, why: str) -> None:
+        self._forget(transfer)
+        for hold in self.holds:
+            if transfer in hold.transfers:
+                self.give_up(hold, why)
+
+    def _forget(self, transfer: Transfer) -> None:
+        self._transfers.pop(transfer.pod.metadata.uid, None)
+        if transfer.successor is not None:
+            self._successors.pop(transfer.successor.metadata.uid, None)
+        self._release(transfer)
+
+    def _release(self, transfer: Transfer) -> None:
+        if transfer.is_held:
+            transfer.is_held = False
+            self.assumed_pods.end(transfer.placeholder)
+            self.triggers.released(transfer.placeholder)
+
+
+def _has_arrived(pod: Pod) -> bool:
+    return pod.status.phase == "Succeeded" or is_ready(pod)

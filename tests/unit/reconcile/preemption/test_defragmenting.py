@@ -1,0 +1,222 @@
+"""A unit that has waited for long gets room by moves, one after the other, and no pod loses its place (`--defrag=execute`)."""
+
+from collections import Counter
+from functools import partial
+
+import pytest
+
+from controller.decide import decide
+from hami_dra.api import kinds
+from hami_dra.api.podstate import is_bound, is_live
+from tests.support.harness import SPACE, pod, template
+from tests.support.harness import play as play_scene
+from tests.support.mortal import Mortal
+
+WAIT = 60.0
+MOVABLE = {"hami.io/movable": "true"}
+SPREAD = {"hami.io/node-scheduler-policy": "spread"}
+
+
+OPTIONS = {"save_after": WAIT, "defrag": True, "quiet_time": 0.0, "probe": False, "decide": decide}
+
+
+def play(story, **options):
+    play_scene(story, **{"nodes": 2, "node_options": {"cards": 4}, "graceful": True, **OPTIONS, **options})
+
+
+async def web(harness, replicas=4, *, labels=MOVABLE, annotations=SPREAD, **spec):
+    """A ReplicaSet whose pods use most of a card each and have run for long."""
+    await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("web", 12))
+    body = pod("web", templates=["web"], gated=True, cpu="1m", annotations=annotations, **spec)
+    metadata = {"labels": labels, "annotations": annotations}
+    spec = {"replicas": replicas, "template": {"metadata": metadata, "spec": body["spec"]}}
+    await harness.add(kinds.REPLICA_SET, {"metadata": {"name": "web", "namespace": SPACE}, "spec": spec})
+    await harness.sleep(400)
+
+
+async def large(harness, cards=4, **options):
+    await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("large", 12, count=cards))
+    await harness.add(kinds.POD, pod("large", templates=["large"], gated=True, cpu="1m", **options))
+
+
+async def replicas(harness):
+    return [each for each in await harness.pods() if each.metadata.name.startswith("web-")]
+
+
+async def nodes_of(harness):
+    return Counter(each.spec.node_name for each in await replicas(harness) if is_bound(each) and is_live(each))
+
+
+def test_pods_move_one_after_the_other_to_places_that_are_held_for_them():
+    async def story(harness):
+        await web(harness)
+        assert await nodes_of(harness) == {"n0": 2, "n1": 2}
+        await large(harness)
+        await harness.sleep(WAIT - 5)
+        assert not await harness.events("Moved")
+        running = []
+
+        async def placed():
+            running.append(sum((await nodes_of(harness)).values()))
+            return await harness.node_of("large")
+
+        await harness.until(placed, 60)
+        assert min(running) >= 3  # one pod at a time
+        await harness.sleep(5)
+        node = await harness.node_of("large")
+        assert await nodes_of(harness) == {({"n0", "n1"} - {node}).pop(): 4}
+        assert len(await harness.events("Moved")) == 2
+        (said,) = await harness.events("Defragmenting")
+        assert said["regarding"]["name"] == "large"
+        assert harness.metric("hami_dra_evictions_total") == 2
+        assert harness.metric("hami_dra_preemptions_total", result="moving") == 1
+        await harness.check_never_overcommitted()
+        await harness.check_nothing_leaked()
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "options"),
+    [
+        ({}, {}, {}),
+        (MOVABLE, {}, {"defrag": False}),
+        (MOVABLE, {"hami.io/preemptible": "false"}, {}),
+        (MOVABLE, {"hami.io/min-runtime": "1h"}, {}),
+    ],
+)
+def test_no_pod_moves_that_must_not(labels, annotations, options):
+    async def story(harness):
+        await web(harness, labels=labels, annotations=SPREAD | annotations)
+        before = {each.metadata.uid for each in await replicas(harness)}
+        await large(harness)
+        await harness.sleep(600)
+        assert {each.metadata.uid for each in await replicas(harness)} == before
+        assert not await harness.node_of("large")
+
+    play(story, **options)
+
+
+async def hold_up(harness, name):
+    """Let a pod terminate until `let_go`."""
+    patch = {"metadata": {"finalizers": ["example.com/slow"]}}
+    await harness.cluster.patch(kinds.POD, name, patch, namespace=SPACE)
+
+
+async def let_go(harness, name):
+    await harness.cluster.patch(kinds.POD, name, {"metadata": {"finalizers": None}}, namespace=SPACE)
+
+
+async def until_moved(harness, number=1):
+    async def moved():
+        return len(await harness.events("Moved")) >= number
+
+    await harness.until(moved, 200)
+
+
+def test_what_is_held_and_what_is_freed_goes_to_no_newcomer():
+    """Newcomers take any card: the one that is free for the pod that moves, the one that it leaves, the one that it left."""
+
+    async def story(harness):
+        await web(harness)
+        for each in await replicas(harness):
+            await hold_up(harness, each.metadata.name)
+        await large(harness)
+        await until_moved(harness)
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("new", 12))
+        for number in range(4):
+            await harness.add(kinds.POD, pod(f"new-{number}", templates=["new"], gated=True, cpu="1m"))
+        await harness.sleep(20)
+        assert len(await harness.events("Moved")) == 1  # the first one is not gone yet
+        new = [each for each in await harness.pods() if each.metadata.name.startswith("new-") and is_bound(each)]
+        assert new == []
+        assert await nodes_of(harness) == {"n0": 1, "n1": 3} or await nodes_of(harness) == {"n0": 3, "n1": 1}
+        for _ in range(3):
+            for each in await replicas(harness):
+                await let_go(harness, each.metadata.name)
+            await harness.sleep(5)
+        assert await harness.node_of("large")
+        assert sum((await nodes_of(harness)).values()) == 4
+        await harness.check_never_overcommitted()
+
+    play(story)
+
+
+def test_a_budget_that_allows_no_eviction_ends_it_and_nothing_stays_held():
+    async def story(harness):
+        budget = {"selector": {"matchLabels": MOVABLE}, "minAvailable": 4}
+        metadata = {"name": "web", "namespace": SPACE}
+        await harness.add(kinds.POD_DISRUPTION_BUDGET, {"metadata": metadata, "spec": budget})
+        await web(harness)
+        status = {"disruptionsAllowed": 1, "observedGeneration": 1}  # as it was: the disruption controller is behind
+        await harness.cluster.patch(
+            kinds.POD_DISRUPTION_BUDGET, "web", {"status": status}, namespace=SPACE, subresource="status"
+        )
+        await large(harness)
+        await harness.sleep(WAIT + 20)
+        moved = len(await harness.events("Moved"))
+        assert moved <= 1
+        assert sum((await nodes_of(harness)).values()) == 4
+        assert not await harness.node_of("large")
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("new", 2))
+        names = [f"new-{number}" for number in range(4)]
+        await harness.add(
+            kinds.POD, *(pod(name, templates=["new"], gated=True, cpu="1m", priority=5) for name in names)
+        )
+        await harness.bound(*names, seconds=30)
+
+    play(story)
+
+
+def test_a_pod_that_is_not_replaced_in_time_ends_it():
+    async def story(harness):
+        await web(harness)
+        more = {
+            "spec": {
+                "template": {"spec": {"schedulingGates": [{"name": "hami.io/gate"}, {"name": "example.com/slow"}]}}
+            }
+        }
+        await harness.cluster.patch(kinds.REPLICA_SET, "web", more, namespace=SPACE)
+        await large(harness)
+        await until_moved(harness)
+        await harness.sleep(800)
+        assert harness.metric("hami_dra_preemptions_total", result="given_up") == 0
+        await harness.sleep(200)
+        await harness.add(kinds.NODE, {"metadata": {"name": "any"}})  # any pod's event ends it
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("new", 12))
+        await harness.add(kinds.POD, pod("new", templates=["new"], gated=True, cpu="1m", priority=5))
+        await harness.sleep(5)
+        assert harness.metric("hami_dra_preemptions_total", result="given_up") == 1
+        assert len(await harness.events("Moved")) == 1
+        await harness.bound("new", seconds=30)
+
+    play(story)
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("number", range(1, 13))
+def test_a_leader_that_is_killed_at_any_write_moves_no_pod_twice(number, before):
+    async def story(harness):
+        await web(harness)
+        first = {each.metadata.uid for each in await replicas(harness)}
+        mortal = Mortal(harness.cluster, 0, before=before)
+        await harness.stop(harness.controllers[0])
+        task = harness.start(through=mortal, **OPTIONS)
+        await harness.sleep(5)
+        mortal.at_write(mortal.writes + number, before=before)
+        await large(harness)
+        for _ in range(300):
+            await harness.sleep(1)
+            if mortal.dead.is_set():
+                break
+        await harness.stop(task)
+        harness.start(**OPTIONS)
+        await harness.until(partial(harness.node_of, "large"), 1_200)
+        await harness.sleep(10)
+        assert sum((await nodes_of(harness)).values()) == 4
+        left = {each.metadata.uid for each in await replicas(harness)}
+        assert len(first & left) >= 2
+        await harness.check_never_overcommitted()
+        await harness.check_nothing_leaked()
+
+    play(story)
