@@ -73,6 +73,7 @@ def with_declared_options(schema: dict[str, Any]) -> dict[str, Any]:
         (controller["nodePolicy"], (*names.NODE_POLICIES, *names.RENAMED_NODE_POLICIES)),
         (controller["preferences"], _words_of(SchedulerOptions, "preferences")),
         (controller["preemption"], _words_of(ControllerPreemption, "preemption")),
+        (controller["defrag"], _words_of(ControllerPreemption, "defrag")),
         (controller["deletionCost"], _words_of(ControllerPreemption, "deletion_cost")),
         (controller["preemptionPdb"], _words_of(ControllerPreemption, "preemption_pdb")),
         (controller["gangs"]["properties"]["of"]["items"], get_args(OptionalSource)),

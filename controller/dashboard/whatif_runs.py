@@ -29,7 +29,7 @@ NODE_CHOICES: Final = names.NODE_POLICIES
 MOST_NAMED: Final = 20
 """Nodes, or pods, in one field of the form."""
 _NO_BUDGETS: Final = (
-    "PodDisruptionBudgets do not count here: the controller reads them only with --preemption=devices; `hami-dra whatif "
+    "PodDisruptionBudgets do not count here: the controller reads them only if it evicts pods; `hami-dra whatif "
     "--preempt` respects them"
 )
 

@@ -44,7 +44,7 @@ class Installation(Struct, frozen=True):
     own_certificate: bool = True
     """The webhook issues its own certificates and keeps them in a Secret and a configuration for them."""
     preemption: Literal["", "respect", "best-effort"] = ""
-    """Whether the controller evicts pods (--preemption=devices), and how (--preemption-pdb)."""
+    """Whether the controller evicts pods (--preemption=devices, --defrag=execute), and how (--preemption-pdb)."""
     refuse_over_quota: bool = False
     """The webhook refuses pods that can never fit a quota, and therefore reads quotas."""
     probe_image: str = names.PROBE_IMAGE

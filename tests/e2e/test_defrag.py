@@ -4,10 +4,23 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+from hack.installation import QUICK
+from hami_dra.api import names
 from tests.e2e.lab import T4
 from tests.e2e.objects import budget, deployment, pod, policies, request, template
 
 NODES = ("n0", "n1", "n2")
+
+
+@pytest.fixture(scope="module")
+def hami(make_installation):
+    """Its role is that of a controller that moves pods; only one test has such a controller."""
+    installation = make_installation(preemption="respect")
+    installation.start_controller(*QUICK)
+    installation.wait_ready()
+    return installation
 
 
 def defrag(lab, *words, code=0):
@@ -95,3 +108,27 @@ def test_a_node_is_emptied_as_planned(lab):
         each["spec"].get("unschedulable") or "hami.io/defrag" in each["metadata"].get("annotations", {})
         for each in nodes
     )
+
+
+@pytest.mark.on_1_36
+def test_the_controller_makes_room_for_a_pod_that_has_waited(lab):
+    """As above, with a budget that lets one pod go at a time: nobody asks for it, and no pod loses its place."""
+    for node in NODES:
+        lab.machines(T4, node)
+    lab.create(*(template(name, request(count=count)) for name, count in (("card", 1), ("node", 4))))
+    annotations = policies("spread", "binpack") | {names.MIN_RUNTIME: "0s"}
+    like = pod("service", templates=["card"], annotations=annotations, labels={names.MOVABLE: "true"})
+    lab.create(deployment("service", 6, like), budget("service", "service", 5))
+    lab.wait_running(6)
+    assert sorted(node for node, _ in where(lab).values()) == sorted(NODES * 2)
+    with lab.other_controller(*QUICK, "--save-after=5s", "--defrag=execute"):
+        lab.create(pod("whole", templates=["node"]))
+        lab.wait_running(7, names=["whole"], seconds=90)
+        lab.api.wait_for("the others to run", lambda: len(where(lab)) == 7, seconds=30)
+    node = where(lab)["whole"][0]
+    assert node not in {place for name, (place, _) in where(lab).items() if name != "whole"}
+    assert "2 pods" in lab.wait_event("whole", "Defragmenting")
+    moved = lab.events(reason="Moved")
+    assert len(moved) == 2
+    assert all("is held for the pod that replaces it" in each["note"] for each in moved)
+    assert lab.overcommitted() == []

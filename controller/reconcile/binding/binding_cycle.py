@@ -38,7 +38,6 @@ class BindingCycle:
         gate: GateKeeper,
         waiting: WaitingPods,
         triggers: Triggers,
-        *,
         assumed_pods: AssumedPods,
     ) -> None:
         self._context = context
