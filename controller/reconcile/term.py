@@ -86,7 +86,9 @@ class Term:
         self._deallocator = Deallocator(context, claims, self._assumed_pods, waiting.refusals, waiting.in_flight)
         self._deallocator.on_done(self._triggers.evaluate)
         committer = ClaimCommitter(context, claims, self._fence.holds)
-        self._binding_cycle = BindingCycle(context, committer, self._gate, waiting, self._triggers, self._assumed_pods)
+        self._binding_cycle = BindingCycle(
+            context, committer, self._gate, waiting, self._triggers, assumed_pods=self._assumed_pods
+        )
         options = _options(context.settings)
         assessor = PodAssessor(context, waiting, conversion)
         self._preemptor = (
@@ -117,7 +119,6 @@ class Term:
                 self._preemptor,
             ),
         )
-        context.metrics.queue = self._scheduling_cycle.gangs
 
     def held_for(self, key: GangKey | str) -> Held | None:
         """Return what is kept for a gang, or for the pod with a UID."""

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from controller.settings.common import ManageProfile, Mode, OptionalSource, SchedulerNames
 from hami_dra.api import names
-from hami_dra.api.flags import ON_OFF, SCHEDULER_NAME, Option, duration, one_of_two
+from hami_dra.api.flags import ON_OFF, SCHEDULER_NAME, Form, Option, duration, one_of_two
 
 DEFAULT_SCHEDULER: Final = frozenset({"default-scheduler"})
 GANGS_OF: Final = Option("Also treat these groups of pods as gangs; may be repeated.")
@@ -128,8 +128,13 @@ class ControllerPreemption(PreemptionOptions, frozen=True, kw_only=True):
     ] = False
     preemption_victims_most: int = 8
     """Victims of one pod; of a gang as many as it has devices, if that is more."""
-    evictions_per_minute: int = 60
-    """Of all units together. One that needs more at once waits for a minute without evictions."""
+    evictions_per_minute: Annotated[
+        int,
+        Option(
+            "Pods that are evicted in a minute at most, for all others together; one that needs more waits for a minute without.",
+            Form(least=1),
+        ),
+    ] = 60
 
 
 class SchedulerOptions(Struct, frozen=True, kw_only=True):

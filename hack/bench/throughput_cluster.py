@@ -215,7 +215,7 @@ class Bench:
         load = float(Path("/proc/loadavg").read_text().split()[0])
         result = self._measure(name, variant)
         result.load = load
-        self._clear()
+        self.clear()
         return result
 
     def _warm(self, name: str, variant: Variant) -> None:
@@ -223,7 +223,7 @@ class Bench:
         self.pods = max(WARMING // self._gang_size, 1) * self._gang_size
         self._measure(name, variant)
         self.pods = counted
-        self._clear()
+        self.clear()
 
     def _install(self, gate: bool | None) -> bool:
         """Return whether hami-dra was installed now."""
@@ -242,7 +242,7 @@ class Bench:
         self._installation.wait_ready(seconds=300)
         return True
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
         api = self._plane.api
         for path in (PODS, GROUPS):  # PodGroups are not served everywhere
             with suppress(NotReached):  # many pods take longer than one request may

@@ -38,6 +38,7 @@ class BindingCycle:
         gate: GateKeeper,
         waiting: WaitingPods,
         triggers: Triggers,
+        *,
         assumed_pods: AssumedPods,
     ) -> None:
         self._context = context

@@ -94,7 +94,7 @@ class SchedulingCycle:
     _room_not_before: float = float("-inf")
 
     def __post_init__(self) -> None:
-        self.gangs = GangQueue(self.context, self.waiting)
+        self.gangs = self.context.metrics.queue = GangQueue(self.context, self.waiting)
         self._notices = Notices(self.context, self.deciding, self.gangs)
         self._gang_life = GangLife(self.context, self.waiting, self.acting, self.gangs, self._notices)
         self._unplaced = UnplacedUnits(self.context, self.waiting, self.acting, self._notices, self._gang_life)
