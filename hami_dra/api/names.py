@@ -81,6 +81,8 @@ STALLED_DECISIONS: Final = "hami.io/stalled-decisions"
 """Annotation on the controller's lease: JSON, the pods whose decision stalled a leader; the next
 leader postpones them.
 """
+HELD_PLACES: Final = "hami.io/held-places"
+"""Annotation on the controller's lease: JSON, the places that the leader holds for units, for `hami-dra status`."""
 DELETE_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 """Annotation of a generated claim: the entry of its pod's spec.resourceClaims that it belongs to."""
@@ -192,6 +194,7 @@ ANNOTATIONS: Final[Mapping[str, Read]] = {
     QUOTA_USED: Read.FOR_PEOPLE,
     LEAVING_UNTIL: Read.FOR_PEOPLE,
     STALLED_DECISIONS: Read.FOR_PEOPLE,
+    HELD_PLACES: Read.FOR_PEOPLE,
 }
 """Every annotation that is read of a decoded object, but for those that vendors read (`Vendor.annotations`)."""
 

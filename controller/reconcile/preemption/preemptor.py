@@ -95,6 +95,10 @@ class Preemptor:
         """Return the place that is held for a gang, or for the pod with a UID."""
         return self._holds.of(key)
 
+    def waiting_pods(self) -> list[Pod]:
+        """Return the pods for which a place is held."""
+        return [pod for hold in self._holds for pod in hold.pods]
+
     # --- for the scheduling cycle -----------------------------------------------------------------
 
     def consider(self, unit: QueuedUnit, digest: bytes, refusal: Unschedulable) -> UnitDecision | Waits | None:
