@@ -130,10 +130,8 @@ class Preemptor:
         return replace(reserved, review=min(waits.review, reserved.review))
 
     def _may_hold(self, unit: QueuedUnit) -> bool:
-        """Return whether a place may be held for the unit. A gang of which some run, or have their
-        devices, waits for room without: its minimum may be met.
-        """
-        if unit.gang is not None and (unit.gang.bound or unit.settled):
+        """Return whether a place may be held for the unit."""
+        if unit.has_minimum:
             return False
         claims = [entry.claim.key for request in unit.ready for entry in request.claims]
         return all(hold.key == unit.key for claim in claims for hold in self._holds.concerned(claim))
