@@ -23,6 +23,7 @@ from controller.cluster.incremental import digest_of
 from controller.decide import PodClaim, SchedulingRequest, pod_shape
 from controller.inventory import Inventory
 from controller.scoring import InvalidPolicy, Policies, resolve_policies
+from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import POD_GROUP, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE
 from hami_dra.api.podclaims import ClaimRef, claim_refs, is_created_by_us, missing_object
@@ -219,7 +220,12 @@ def _request_of(
         preferred_node=pod.status.nominated_node_name,
         required_node=pod.spec.node_name,
         plugin_resources=tuple(dict.fromkeys((*converted_from, *by_driver))),
+        uses_spares=states_preemptible(pod),
     )
+
+
+def states_preemptible(pod: Pod) -> bool:
+    return pod.metadata.annotations.get(names.PREEMPTIBLE) == "true"
 
 
 def shared_claims(request: SchedulingRequest) -> list[str]:
@@ -241,7 +247,7 @@ def signature(request: SchedulingRequest, *, by_labels: bool = False) -> bytes:
         [_asked(entry.claim, pod) for entry in request.claims],
         _policies(request.policies, [entry.claim.key for entry in request.claims]),
         sorted(request.refused_nodes),
-        (request.preferred_node, request.required_node, request.plugin_resources),
+        (request.preferred_node, request.required_node, request.plugin_resources, request.uses_spares),
     )
     return digest_of(asked)
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
 
-from controller.assessment.pod_assessment import Foreign, Ignored, signature
+from msgspec.structs import replace
+
+from controller.assessment.pod_assessment import Foreign, Ignored, signature, states_preemptible
 from controller.cluster.incremental import digest_of
 from controller.decide import SchedulingRequest
 from controller.gangs import GangKey, GangState, TopologyConstraint, Unit, constraints_of, reads_labels
@@ -70,6 +72,11 @@ class AssessedUnit(Generic[Wait]):
         """Whether too many members cannot be decided now."""
         return len(self.ready) < self.least or bool(self.blocked and not self.ready)
 
+    @property
+    def has_minimum(self) -> bool:
+        """Whether it is a gang of which enough run, or some have their devices: it waits for room without victims."""
+        return self.gang is not None and bool(self.settled or not self.least)
+
     @cached_property
     def topology(self) -> tuple[TopologyConstraint, ...]:
         return constraints_of(self.gang, self.ready) if self.gang is not None else ()
@@ -127,6 +134,9 @@ def assess_unit(
                 break
     turns = {each.metadata.uid: turn for turn, each in enumerate(sorted(pods, key=priority, reverse=True))}
     ready.sort(key=lambda request: turns[request.pod.metadata.uid])
+    if gang is not None:
+        uses_spares = bool(gang.bound and gang.least) or all(map(states_preemptible, gang.members))
+        ready = [replace(request, uses_spares=uses_spares) for request in ready]
     bound = gang.members if gang is not None else ()
     nodes = {each.spec.node_name for each in bound} | {node_of(each.pod) for each in settled}
     return AssessedUnit(

@@ -102,14 +102,15 @@ def status(
     if watching:
         from controller.cli.status_watch import watch
 
-        watch(wanted, connection, printing, driver_profiles(manage_profile))
+        watch(wanted, connection, printing, driver_profiles(manage_profile), install_namespace)
         return
     if not files:
         connection.check()
     profiles = driver_profiles(manage_profile)
+    from controller.cli.leadership import held_places
     from controller.cli.progress import Progress
     from controller.cli.seen import seen
-    from controller.cli.state import SHOWN, VersionedState, read_state, read_versioned
+    from controller.cli.state import SHOWN, VersionedState, ask_cluster, read_state, read_versioned
     from hami_dra.api import kinds
 
     with Progress() as progress:
@@ -124,7 +125,10 @@ def status(
     for text in state.notes:
         note(text)
     pods = state.of(kinds.POD)
-    view = wanted.of(state.inventory, state.of(kinds.RESOURCE_CLAIM), pods, state.of(kinds.NODE), state.gang_of())
+    held = () if files else ask_cluster(connection, partial(held_places, namespace=install_namespace), any_version=True)
+    view = wanted.of(
+        state.inventory, state.of(kinds.RESOURCE_CLAIM), pods, state.of(kinds.NODE), state.gang_of(), held_places=held
+    )
     view.pending = judged
     if files:
         view.now = state.taken(view.now)

@@ -55,7 +55,8 @@ _USAGE: "Final[Columns[UsedCard]]" = (
 )
 
 
-def cards(overview: "Overview", layout: TextLayout) -> list[Line]:
+def cards(overview: "Overview", layout: TextLayout, places: "Mapping[str, Sequence[Reservation]]") -> list[Line]:
+    """`places`: what is held for units, by card."""
     if not overview.cards:
         return [Line("no devices: no ResourceSlice of a driver is published, or none is left by the options given")]
     kept = {(each.pod, device): each.holder for each in overview.reservations for device in each.devices}
@@ -69,7 +70,7 @@ def cards(overview: "Overview", layout: TextLayout) -> list[Line]:
         text_column("uuid", lambda card: card.uuid or NONE, wide=True),
         *_AMOUNTS,
         text_column("health", _health),
-        text_column("tenants", lambda card: [_tenant(card, tenant, kept) for tenant in card.tenants] or NONE),
+        text_column("tenants", lambda card: _tenants(card, kept, places.get(card.id, ())) or NONE),
     )
     table = TextTable.of(columns, overview.cards, wide=layout.wide, colour=lambda card: _BAD if card.health else "")
     return [*table.lines(layout), *_unpublished(overview)]
@@ -108,7 +109,12 @@ def pending(
     if not found.pods:
         return [Line(f"no pod waits for devices{_only(namespace)}")]
     table = TextTable("POD", ">AGE", "WHY")
-    held = {each.pod: f"holds {_devices(each)} for {each.holder}" for each in kept}
+    held = {
+        each.pod: f"holds {_devices(each)} for {each.holder}"
+        if each.kind == "gang"
+        else f"{_devices(each)}: {_held(each)}"
+        for each in kept
+    }
     gangs: dict[str, list[PendingPod]] = {}
     for each in found.pods:
         gangs.setdefault(each.gang or each.pod, []).append(each)
@@ -187,6 +193,18 @@ def _of(used: int, total: int) -> str:
 def _health(card: "Card") -> str:
     words = ([card.health] if card.health else []) + (["cordoned"] if card.cordoned else [])
     return ", ".join(words) or "ok"
+
+
+def _tenants(card: "Card", kept: "Mapping[tuple[str, str], str]", places: "Sequence[Reservation]") -> list[str]:
+    """Return those who have some of it, and those for whom it is held who have nothing yet."""
+    there = {f"{each.namespace}/{each.pod}" for each in card.tenants}
+    held = [f"{each.pod} ({_held(each)})" for each in places if each.pod not in there]
+    return [*(_tenant(card, tenant, kept) for tenant in card.tenants), *held]
+
+
+def _held(kept: "Reservation") -> str:
+    until = f", until {kept.until}" if kept.until else ""
+    return f"{'reserved' if kept.kind == 'reserved' else 'held'} for {kept.holder}{until}"
 
 
 def _tenant(card: "Card", tenant: "Tenant", kept: "Mapping[tuple[str, str], str]") -> str:

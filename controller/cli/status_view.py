@@ -3,7 +3,7 @@
 Used once for a state that was read, and again after each change by `--watch`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from controller.gangs import GangKey
     from controller.insight.simulation import PendingPods
     from controller.inventory import Inventory, QuotaLine
-    from controller.views.overview import Overview
+    from controller.views.overview import Overview, Reservation
     from hami_dra.api.core import Node, Pod
     from hami_dra.api.resource import ResourceClaim
 
@@ -51,19 +51,35 @@ class Selection(Struct, frozen=True, kw_only=True):
         pods: "Iterable[Pod]",
         nodes: "Iterable[Node]",
         gang_of: "Callable[[Pod], GangKey | None]",
+        *,
+        held_places: "Iterable[Reservation]" = (),
     ) -> "StatusView":
         """Return the requested view. Raises CommandError if a named node or vendor does not exist."""
         import msgspec
 
-        from controller.views.overview import namespaces, overview
+        from controller.views.overview import CardTable, by_card, namespaces, overview
 
         vendors = self._checked_vendors(inventory)
         chosen = self._chosen_nodes(nodes)
-        found = overview(inventory, claims, pods, nodes=chosen, vendors=vendors, gang_of=gang_of)
+        table = CardTable(inventory)
+        found = overview(
+            inventory,
+            claims,
+            pods,
+            nodes=chosen,
+            vendors=vendors,
+            table=table,
+            gang_of=gang_of,
+            held_places=held_places,
+        )
+        kept = tuple(each for each in found.reservations if self.namespace in {None, each.namespace})
+        places = by_card(kept, table)
         self._check_nodes(inventory, {each.node for each in found.nodes})
         if self.namespace is not None:
             cards = tuple(
-                card for card in found.cards if any(each.namespace == self.namespace for each in card.tenants)
+                card
+                for card in found.cards
+                if card.id in places or any(each.namespace == self.namespace for each in card.tenants)
             )
             on = {card.node for card in cards}
             found = msgspec.structs.replace(
@@ -71,14 +87,15 @@ class Selection(Struct, frozen=True, kw_only=True):
                 cards=cards,
                 nodes=tuple(each for each in found.nodes if each.node in on),
                 namespaces=tuple(each for each in namespaces(cards) if each.namespace == self.namespace),
-                reservations=tuple(each for each in found.reservations if each.namespace == self.namespace),
+                reservations=kept,
             )
         if vendors is not None:
             found = msgspec.structs.replace(
                 found, packing=tuple(each for each in found.packing if each.vendor in vendors)
             )
         only = self.listed if self.quota else self.namespace
-        return StatusView(self, found, inventory.quotas.lines(None if only is None else [only], guarantees=True))
+        lines = inventory.quotas.lines(None if only is None else [only], guarantees=True)
+        return StatusView(self, found, lines, places)
 
     def _chosen_nodes(self, nodes: "Iterable[Node]") -> Collection[str] | None:
         """Return the nodes that are named or have the labels; None: all."""
@@ -124,10 +141,17 @@ class Selection(Struct, frozen=True, kw_only=True):
 class StatusView:
     """The requested part of the cluster at one moment."""
 
-    def __init__(self, wanted: Selection, overview: "Overview", quotas: "list[QuotaLine]") -> None:
+    def __init__(
+        self,
+        wanted: Selection,
+        overview: "Overview",
+        quotas: "list[QuotaLine]",
+        places: "Mapping[str, Sequence[Reservation]]",
+    ) -> None:
         self.overview = overview
         self._wanted = wanted
         self._quotas = quotas
+        self._places = places
         self.pending: PendingPods | None = None
         """With --pending."""
         self.now = datetime.now(UTC)
@@ -166,7 +190,7 @@ class StatusView:
                 self.pending, self.overview.reservations, layout, namespace=self._wanted.listed, now=self.now
             )
         rows: Callable[[Overview, TextLayout], list[Line]] = {
-            By.device: status_tables.cards,
+            By.device: lambda seen, layout: status_tables.cards(seen, layout, self._places),
             By.node: status_tables.nodes,
             By.namespace: status_tables.namespaces,
         }[self._wanted.by]

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -27,8 +27,10 @@ _PATIENCE: Final = 5.0
 """Seconds after which it is checked that updates still arrive."""
 
 
-def watch(wanted: Selection, connection: Connection, printing: Printing, profiles: "DriverProfiles") -> None:
-    """Show updates until Ctrl-C. Raises CommandError."""
+def watch(
+    wanted: Selection, connection: Connection, printing: Printing, profiles: "DriverProfiles", namespace: str
+) -> None:
+    """Show updates until Ctrl-C. `namespace`: of the controller's lease. Raises CommandError."""
     from controller.cli.service import run_service
 
     output = printing.output
@@ -37,13 +39,14 @@ def watch(wanted: Selection, connection: Connection, printing: Printing, profile
 
     if output.is_table and not sys.stdout.isatty():
         raise CommandError("--watch needs a terminal, and stdout is not one: use -o json, one line for each change")
-    run_service(_watching(wanted, connection, None if output is Output.json else printing.layout, profiles))
+    run_service(_watching(wanted, connection, None if output is Output.json else printing.layout, profiles, namespace))
 
 
 async def _watching(
-    wanted: Selection, connection: Connection, layout: TextLayout | None, profiles: "DriverProfiles"
+    wanted: Selection, connection: Connection, layout: TextLayout | None, profiles: "DriverProfiles", namespace: str
 ) -> None:
     """Show updates until cancelled; `layout` None: as JSON lines. Raises ClusterError, ConfigError."""
+    from controller.cli.leadership import held_places
     from controller.cli.state import NEEDED
     from controller.gangs import OPTIONAL_SOURCES
     from controller.inventory import Inventory
@@ -66,9 +69,10 @@ async def _watching(
         for feed in informers.feeds():
             feed.subscribe(lambda _old, _new: changed.set())
 
-        def view() -> StatusView:
+        async def view() -> StatusView:
+            held = await held_places(cluster, namespace)
             stores = informers.claims.store, informers.pods.store, informers.nodes.store
-            return wanted.of(inventory, *stores, informers.gangs.of)
+            return wanted.of(inventory, *stores, informers.gangs.of, held_places=held)
 
         async with asyncio.TaskGroup() as group:
             group.create_task(informers.run())
@@ -92,12 +96,14 @@ async def _synced(informers: "Informers") -> None:
                 raise Unavailable("; ".join(problems)) from None
 
 
-async def _lines(view: Callable[[], StatusView], changed: asyncio.Event, problems: Callable[[], list[str]]) -> None:
+async def _lines(
+    view: Callable[[], Awaitable[StatusView]], changed: asyncio.Event, problems: Callable[[], list[str]]
+) -> None:
     """Print a line for each change. Interruptions of the updates are reported on stderr, once."""
     last, said = "", ""
     while True:
         changed.clear()
-        text, trouble = _json(view()), "; ".join(problems())
+        text, trouble = _json(await view()), "; ".join(problems())
         if text != last:
             typer.echo(text)
         if trouble and trouble != said:
@@ -107,7 +113,10 @@ async def _lines(view: Callable[[], StatusView], changed: asyncio.Event, problem
 
 
 async def _screen(
-    view: Callable[[], StatusView], layout: TextLayout, changed: asyncio.Event, problems: Callable[[], list[str]]
+    view: Callable[[], Awaitable[StatusView]],
+    layout: TextLayout,
+    changed: asyncio.Event,
+    problems: Callable[[], list[str]],
 ) -> None:
     """Draw on the terminal's alternate screen, which is restored at the end; only after changes."""
     from rich.console import Console
@@ -118,7 +127,7 @@ async def _screen(
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             changed.clear()
-            lines = [Line(f"no updates: {trouble}", "red") for trouble in problems()] + view().lines(layout)
+            lines = [Line(f"no updates: {trouble}", "red") for trouble in problems()] + (await view()).lines(layout)
             room = console.size.height
             if len(lines) > room:
                 lines[room - 1 :] = [Line(f"... {len(lines) - room + 1} lines more: --by node, or --node, shows less")]

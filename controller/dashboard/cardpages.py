@@ -18,13 +18,24 @@ from controller.dashboard.history import History
 from controller.dashboard.pacing import breath
 from controller.dashboard.pending import grouped, largest_first, pending_pods
 from controller.dashboard.readings import Readings
-from controller.dashboard.reserved import by_card, device_id, reserved
+from controller.dashboard.reserved import reserved
 from controller.dashboard.source import Source
 from controller.dashboard.summary import allocated_share, summary
 from controller.dashboard.tables import Context, PageTable, Query
 from controller.inventory import DeviceId
 from controller.views.columns import Row
-from controller.views.overview import Card, CardTable, Overview, Packing, Reservation, linked_sizes, overview, packing
+from controller.views.overview import (
+    Card,
+    CardTable,
+    Overview,
+    Packing,
+    Reservation,
+    by_card,
+    device_id,
+    linked_sizes,
+    overview,
+    packing,
+)
 from hami_dra.api.resource import ResourceClaim
 
 NODES_ON_LEAF: Final = 24

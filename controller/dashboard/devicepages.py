@@ -15,11 +15,11 @@ from controller.dashboard import drawing
 from controller.dashboard.cardpages import NODES_ON_LEAF, CardsTable
 from controller.dashboard.fleet import STATES, NodeRow, is_full, node_rows, number_of_nodes, picked, vendors_of
 from controller.dashboard.pacing import breath, paced
-from controller.dashboard.reserved import by_card, reserved
+from controller.dashboard.reserved import reserved
 from controller.dashboard.tables import DESCENDING, Context, Query
 from controller.inventory import Device
 from controller.views.columns import Column, Columns, plain
-from controller.views.overview import Card, CardTable, vendor_name
+from controller.views.overview import Card, CardTable, by_card, vendor_name
 from hami_dra.api.arrays import Ints, Positions
 
 _NODES: Final[Columns[NodeRow]] = (

@@ -105,7 +105,7 @@ class Company:
 
         own, meter = pod_requests(pod), inventory.verdicts.meter()
         for companions in with_few_terms(self._request.companions):
-            fit = inventory.rules.node_fit(companions.pod)
+            fit = inventory.rules.node_fit(companions.pod, uses_spares=self._request.uses_spares)
             requested = {resource: amount for resource, amount in pod_requests(companions.pod).items() if amount > 0}
             counted = inventory.nodes.index_of(inventory.assumed_node(companions.pod.metadata.uid))
             if counted >= 0:  # it is counted there already: its own usage does not stand in its way

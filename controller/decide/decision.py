@@ -188,7 +188,7 @@ class _Decision:
             trace = self._trace(look, wanted, None, estimates)
             return self._decision(best, found[0], trace, ranked[: self._options.report_nodes], len(nodes))
         if self._search.fast_path is not None:
-            self._fit_of = inventory.rules.follow_fit(request.pod)
+            self._fit_of = inventory.rules.follow_fit(request.pod, uses_spares=request.uses_spares)
         return self._decision(best, found[0], None, ranked[: self._options.report_nodes], len(nodes))
 
     def again(self, request: SchedulingRequest) -> Decision | None:

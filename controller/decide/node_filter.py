@@ -17,7 +17,7 @@ class NodeFilter:
 
     def __init__(self, inventory: Inventory, request: SchedulingRequest) -> None:
         nodes = inventory.nodes
-        fit = inventory.rules.node_fit(request.pod)
+        fit = inventory.rules.node_fit(request.pod, uses_spares=request.uses_spares)
         self._inventory = inventory
         self._pod = request.pod
         self._fit = fit

@@ -234,7 +234,7 @@ def ranked_by_shape(
     these allowed nodes; None: the one of all pods of this shape. `fit`: of the pod, up to date, if the
     caller has it.
     """
-    fit = fit or inventory.rules.shape_fit(request.pod)
+    fit = fit or inventory.rules.shape_fit(request.pod, uses_spares=request.uses_spares)
     requests = tuple([(columns[0], group.alternatives[0].count) for group, columns in wanted])
     if fit is None or not all(count and not column.network_attached for column, count in requests) or not requests:
         return None

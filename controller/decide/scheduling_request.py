@@ -49,6 +49,8 @@ class SchedulingRequest(Struct, frozen=True):
     """Node → number of companions that kube-scheduler refused there."""
     plugin_resources: tuple[str, ...] = ()
     """Extended resources of the cards it may get: nodes whose device plugin still offers one are refused."""
+    uses_spares: bool = False
+    """It may have nodes that are held back: all pods of its unit state that they are preemptible, or it repairs its gang."""
     allowed_nodes: AllowedNodes | None = None
     """Only these nodes, for a member of a gang; None: all."""
     masked_devices: frozenset[DeviceId] = frozenset()

@@ -69,7 +69,7 @@ class ReasonCode(CodeWords, frozen=True):
     helps: Change = _DEVICES
     """The changes that may make a pod schedulable that was refused for this reason."""
     plugin: str = ""
-    """The plugin of kube-scheduler that refuses a node for this reason."""
+    """The plugin of kube-scheduler that refuses a node for this reason; `Spares` is hami-dra's own."""
 
 
 CATALOGUE: Final = {code: ReasonCode(**asdict(words)) for code, words in device_codes.WORDS.items()}
@@ -187,6 +187,14 @@ NODE_DECLARED_FEATURES: Final = _of_node(
     "该节点未声明 Pod 所需的特性",
     Change.NODE_FEATURES,
     "NodeDeclaredFeatures",
+)
+NODE_SPARE: Final = _of_node(
+    "NodeIsSpare",
+    "held back as a spare: only preemptible pods, and the repair of gangs, get its devices",
+    "备用节点：仅供可抢占的 Pod 和 gang 修复使用",
+    Change.NODE_LABELS,
+    "Spares",
+    fix='State hami.io/preemptible: "true" on the pod, or remove the node\'s label hami.io/spare',
 )
 
 # --- nodes, by checks of our own ---------------------------------------------------------------

@@ -271,7 +271,7 @@ class Controller:
                 ),
                 conversion=self.conversion,
                 helpers=self._helpers,
-                may_write=election.holds,
+                election=election,
             )
             await self._term.run()
         except* LeadershipLost as lost:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -40,19 +40,23 @@ from controller.reconcile.repair import (
 )
 from controller.reconcile.runtime import Context, DecisionLog, HeldBack, Informers, Mode, Settings
 from controller.reconcile.scheduling_cycle import Acting, Deciding, SchedulingCycle
-from controller.views.overview import Held
+from controller.views.overview import Held, Reservation, encoded, reservations
 from controller.webhook import LegacyConversion
+from hami_dra.api import names
 from hami_dra.kube.backoff import Backoff
+from hami_dra.kube.lease import Election
 from hami_dra.kube.protocol import ClusterError
 
 log = logging.getLogger(__name__)
+
+_PUBLISH_SECONDS: Final = 1.0
 
 Helper = Callable[[Informers, Callable[[], bool]], Coroutine[Any, Any, None]]
 """Runs while this process leads; calls the argument before each write."""
 
 
 class Term:
-    """One term. `may_write`: whether this process leads still; `helpers` ask it before each write."""
+    """One term. `election`: `helpers` ask it before each write whether this process leads still."""
 
     def __init__(
         self,
@@ -63,12 +67,12 @@ class Term:
         held_back: HeldBack,
         conversion: LegacyConversion | None,
         helpers: tuple[Helper, ...],
-        may_write: Callable[[], bool],
+        election: Election,
     ) -> None:
         self._context = context
         self._held_back = held_back
         self._helpers = helpers
-        self._may_write = may_write
+        self._election = election
         self._quota_notes = QuotaNotes(context)
         self._vanished = VanishedWatch(context)
         self._unreadable = UnreadableObjects(context)
@@ -132,9 +136,39 @@ class Term:
         until = self._scheduling_cycle.gangs.held_until(key) if isinstance(key, GangKey) else None
         return Held("gang", None, at(until)) if until is not None else None
 
+    async def _publish_places(self) -> None:
+        """Keep what is held for units in an annotation of the Lease, written with its renewals."""
+        guard = self._context.guard("held places")
+        try:
+            while True:
+                with guard.each("lease"):
+                    self._publish(encoded(self._places()))
+                await self._context.clock.sleep(_PUBLISH_SECONDS)
+        finally:
+            self._publish("")
+
+    def _publish(self, text: str) -> None:
+        if self._election.annotations.get(names.HELD_PLACES, "") != text:
+            self._election.edit_annotation(names.HELD_PLACES, lambda _: text)
+
+    def _places(self) -> tuple[Reservation, ...]:
+        informers, gangs = self._context.informers, self._scheduling_cycle.gangs
+        placed = self._preemptor.waiting_pods() if self._preemptor is not None else []
+        members = [pod for key in gangs.held() for pod in informers.gangs.members(key)]
+        pods = {pod.key: present for pod in (*placed, *members) if (present := informers.present(pod)) is not None}
+        return reservations(
+            self._context.inventory,
+            pods.values(),
+            informers.claim,
+            informers.pods_of,
+            informers.gangs.of,
+            held_for=self.held_for,
+        )
+
     async def run(self) -> None:
         """Run until cancelled. Raises an exception group with LeadershipLost if that was noticed first."""
         settings, informers = self._context.settings, self._context.informers
+        self._publish("")
         if settings.leadership.leader_election:
             await self._context.clock.sleep(settings.leadership.write_timeout)
         await informers.wait_synced()
@@ -152,6 +186,7 @@ class Term:
                     group.create_task(self._scheduling_cycle.run(), name="scheduling cycle")
                     group.create_task(self._held_back.run(self._triggers.evaluate_namespace), name="held back")
                     group.create_task(self._deallocator.run(), name="deallocator")
+                    group.create_task(self._publish_places(), name="held places")
                     group.create_task(self._external_allocations.run(), name="external allocations")
                     if self._preemptor is not None:
                         group.create_task(self._preemptor.evictor.run(), name="evictions")
@@ -170,7 +205,7 @@ class Term:
                 if self._converted_claims is not None:
                     group.create_task(self._converted_claims.run(), name="converted claims")
                 for helper in self._helpers:
-                    group.create_task(helper(informers, self._may_write))
+                    group.create_task(helper(informers, self._election.holds))
 
     async def _list_claims(self) -> None:
         """List all claims by a quorum read, which misses no write of the former leader."""

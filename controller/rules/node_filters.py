@@ -15,7 +15,7 @@ import numpy as np
 from controller.cluster.incremental.changes import ChangeLog
 from controller.cluster.incremental.derived_column import LogReader
 from controller.cluster.nodes.nodes import NodeColumns, Placed
-from controller.reasons.catalogue import ABSENT, CODES, NUMBERS
+from controller.reasons.catalogue import ABSENT, CODES, NODE_SPARE, NUMBERS
 from controller.rules.filter_state import FilterState
 from controller.rules.node_ports import host_ports
 from controller.rules.plugin import FilterPlugin, NodePlugin, PodFilter, PodRefusal
@@ -110,12 +110,12 @@ class NodeFilters:
         self._node_plugins = sorted(node_plugins, key=lambda plugin: NUMBERS[plugin.reasons[0]])
         self._plugins = sorted(plugins, key=lambda plugin: NUMBERS[plugin.code])
 
-    def of(self, pod: Pod, own: Placed | None = None) -> NodeFit:
+    def of(self, pod: Pod, own: Placed | None = None, *, uses_spares: bool = False) -> NodeFit:
         """Return the fit of the pod. `own`: where the inventory counts this pod; that does not count against it."""
         if (excess := excess_of(pod)) is not None:
             codes = np.where(self._nodes.present[: self._nodes.size], NUMBERS[excess.code], ABSENT).astype(np.uint8)
             return NodeFit(np.zeros(self._nodes.size, dtype=np.bool_), codes, excess)
-        asked = self._asked(pod)
+        asked = self._asked(pod, uses_spares)
         filters, refusal = self._filters_of(pod, own)
         codes = layered(self._base(pod, asked).codes, () if own is not None else filters)
         if own is not None:
@@ -126,11 +126,11 @@ class NodeFilters:
             codes[codes == 0] = NUMBERS[refusal.code]
         return NodeFit(codes == 0, codes, refusal, filters)
 
-    def of_shape(self, pod: Pod) -> ShapeFit | None:
+    def of_shape(self, pod: Pod, *, uses_spares: bool) -> ShapeFit | None:
         """Return the cached fit of a pod that counts nowhere yet; None if it fits no node at all."""
         if excess_of(pod) is not None:
             return None
-        base = self._base(pod, self._asked(pod))
+        base = self._base(pod, self._asked(pod, uses_spares))
         filters, refusal = self._filters_of(pod, None)
         if refusal is not None:
             return None
@@ -140,11 +140,11 @@ class NodeFilters:
         fit.refresh()
         return fit
 
-    def follow(self, pod: Pod) -> Callable[[], ShapeFit] | None:
+    def follow(self, pod: Pod, *, uses_spares: bool) -> Callable[[], ShapeFit] | None:
         """Return a function that returns the fit of pods of this shape, current, while nothing but such
         pods comes or goes; None where more than `_base` has a say then.
         """
-        affinity, spec, asked = pod.spec.affinity, pod.spec, self._asked(pod)
+        affinity, spec, asked = pod.spec.affinity, pod.spec, self._asked(pod, uses_spares)
         relates = affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
         if relates or spec.topology_spread_constraints or spec.volumes or host_ports(pod) or excess_of(pod) is not None:
             return None
@@ -210,8 +210,13 @@ class NodeFilters:
             loads.done()
         return kept
 
-    def _asked(self, pod: Pod) -> _Asked:
-        return tuple([plugin.asked(pod) for plugin in self._node_plugins])
+    def _asked(self, pod: Pod, uses_spares: bool) -> _Asked:
+        return tuple(
+            [
+                None if uses_spares and NODE_SPARE in plugin.reasons else plugin.asked(pod)
+                for plugin in self._node_plugins
+            ]
+        )
 
     def _update(self, kept: ShapeFit, pod: Pod, asked: _Asked, rows: AbstractSet[int]) -> None:
         """Judge few nodes again: as `_judged`, row by row."""

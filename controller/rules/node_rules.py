@@ -16,6 +16,7 @@ from controller.rules.node_affinity import admits, affinity_sentence, pinned_nam
 from controller.rules.plugin import Asked, NodePlugin
 from controller.rules.taint_states import TaintStates, TaintVerdicts
 from controller.rules.taint_toleration import Tolerations, taint_number, taint_sentence, tolerates_own_taints
+from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Codes, Ints, Positions
 from hami_dra.api.core import NodeSelector, Pod
 
@@ -98,6 +99,32 @@ class _ByRules(NodePlugin[Asked]):
     def __init__(self, nodes: NodeColumns, rules: NodeRules) -> None:
         super().__init__(nodes)
         self._rules = rules
+
+
+class Spares(NodePlugin[bool]):
+    """Nodes that are held back, which kube-scheduler does not know. Not for requests that use spares."""
+
+    reasons = (catalogue.NODE_SPARE,)
+
+    def __init__(self, nodes: NodeColumns) -> None:
+        super().__init__(nodes)
+        self._codes = NodeColumn(
+            nodes,
+            lambda node: catalogue.NUMBERS[catalogue.NODE_SPARE] * (node.metadata.labels.get(names.SPARE) == "true"),
+            0,
+        )
+
+    def asked(self, pod: Pod) -> bool | None:  # noqa: ARG002 (of the contract)
+        return True if names.SPARE in self._nodes.label_keys else None
+
+    def codes(self, pod: Pod, asked: bool, rows: Positions, own: Placed | None) -> Ints:  # noqa: ARG002 (of the contract)
+        return self._codes.current()[rows]
+
+    def judge(self, pod: Pod, asked: bool) -> Callable[[int], int]:  # noqa: ARG002 (of the contract)
+        return self._codes.current().item
+
+    def sentence(self, pod: Pod, row: int, own: Placed | None) -> str:  # noqa: ARG002 (of the contract)
+        return f"Spares: {catalogue.english(catalogue.NODE_SPARE)}"
 
 
 class TaintToleration(_ByRules[Tolerations]):

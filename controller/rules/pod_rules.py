@@ -19,7 +19,7 @@ from controller.rules.filter_state import FilterState
 from controller.rules.node_filters import NodeFilters, NodeFit, ShapeFit
 from controller.rules.node_ports import NodePorts
 from controller.rules.node_resources import NodeResources
-from controller.rules.node_rules import NodeAffinity, NodeRules, TaintToleration
+from controller.rules.node_rules import NodeAffinity, NodeRules, Spares, TaintToleration
 from controller.rules.plugin import PodRefusal
 from controller.rules.pod_affinity import PodAffinityPlugin, PodAntiAffinityPlugin
 from controller.rules.pod_topology_spread import PodTopologySpread
@@ -57,7 +57,13 @@ class PodRules:
         self.pods = PodBook(nodes, listeners, self._spread.shape_of)
         self._filters = NodeFilters(
             state,
-            node_plugins=(TaintToleration(nodes, rules), NodeAffinity(nodes, rules), ports, self._resources),
+            node_plugins=(
+                TaintToleration(nodes, rules),
+                NodeAffinity(nodes, rules),
+                ports,
+                self._resources,
+                Spares(nodes),
+            ),
             plugins=(
                 *(VolumePlugin(code, self._volume_verdicts, shapes) for code in VOLUME_CODES),
                 self._spread,
@@ -68,18 +74,18 @@ class PodRules:
         )
         self._preferences = NodePreferences(state, attraction)
 
-    def node_fit(self, pod: Pod) -> NodeFit:
-        return self._filters.of(pod, self._own(pod))
+    def node_fit(self, pod: Pod, *, uses_spares: bool = False) -> NodeFit:
+        return self._filters.of(pod, self._own(pod), uses_spares=uses_spares)
 
-    def shape_fit(self, pod: Pod) -> ShapeFit | None:
+    def shape_fit(self, pod: Pod, *, uses_spares: bool = False) -> ShapeFit | None:
         """Return the cached fit of the pod's shape. None: it fits nowhere, or is counted already."""
-        return None if self._own(pod) is not None else self._filters.of_shape(pod)
+        return None if self._own(pod) is not None else self._filters.of_shape(pod, uses_spares=uses_spares)
 
-    def follow_fit(self, pod: Pod) -> Callable[[Pod], ShapeFit | None] | None:
+    def follow_fit(self, pod: Pod, *, uses_spares: bool = False) -> Callable[[Pod], ShapeFit | None] | None:
         """Return what `shape_fit` returns for pods of this shape, at little cost, while nothing but such
         pods comes or goes. None: plugins have a say that look at more than one node.
         """
-        current = self._filters.follow(pod)
+        current = self._filters.follow(pod, uses_spares=uses_spares)
         if current is None:
             return None
         return lambda other: current() if self._own(other) is None else None

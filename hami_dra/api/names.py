@@ -45,6 +45,8 @@ DEFRAG: Final = "hami.io/defrag"
 """Annotation on a Node: what `hami-dra defrag --execute` has cordoned there until its moves are done."""
 MOVABLE: Final = "hami.io/movable"
 """Label `"true"` on a pod or namespace: `hami-dra defrag --execute` may move the pods."""
+SPARE: Final = "hami.io/spare"
+"""Label `"true"` on a Node: its devices are held back for preemptible pods and the repair of gangs."""
 LOST_TAINT: Final = "hami.io/lost"
 """This and the next three: taint keys of a faulty card, one per kind of fault; the value names the fault (`xid-79`)."""
 XID_TAINT: Final = "hami.io/xid"
@@ -81,6 +83,8 @@ STALLED_DECISIONS: Final = "hami.io/stalled-decisions"
 """Annotation on the controller's lease: JSON, the pods whose decision stalled a leader; the next
 leader postpones them.
 """
+HELD_PLACES: Final = "hami.io/held-places"
+"""Annotation on the controller's lease: JSON, the places that the leader holds for units, for `hami-dra status`."""
 DELETE_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 """Annotation of a generated claim: the entry of its pod's spec.resourceClaims that it belongs to."""
@@ -116,7 +120,7 @@ ATTR_CLIQUE: Final = "cliqueID"
 
 # --- annotations of pods about preemption ---------------------------------------------------------
 PREEMPTIBLE: Final = "hami.io/preemptible"
-"""Annotation on a pod; "false": it is never evicted to make room."""
+"""Annotation on a pod; "false": it is never evicted to make room; "true": it may use spares."""
 MIN_RUNTIME: Final = "hami.io/min-runtime"
 """Annotation on a pod: how long it runs at least before it may be evicted to make room (`90s`, `2h`)."""
 PREEMPTION_DELAY: Final = "hami.io/preemption-delay"
@@ -192,6 +196,7 @@ ANNOTATIONS: Final[Mapping[str, Read]] = {
     QUOTA_USED: Read.FOR_PEOPLE,
     LEAVING_UNTIL: Read.FOR_PEOPLE,
     STALLED_DECISIONS: Read.FOR_PEOPLE,
+    HELD_PLACES: Read.FOR_PEOPLE,
 }
 """Every annotation that is read of a decoded object, but for those that vendors read (`Vendor.annotations`)."""
 

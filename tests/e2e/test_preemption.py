@@ -236,12 +236,23 @@ def test_victims_are_those_whose_cards_are_linked(lab):
 
 
 @on_1_36
-def test_a_gang_takes_as_many_nodes_as_it_needs(lab):
+def test_a_gang_takes_as_many_nodes_as_it_needs_and_is_repaired_on_a_spare(lab):
     lab.machines(T4, "n0", "n1", "n2")
     run(lab, on("n0", "low", "a", of="node"), on("n1", "low", "b", of="node"), on("n2", "middle", "c", of="node"))
     run(lab, *(in_labelled_group(of("high", f"g-{i}", of="node"), "g", 2) for i in range(2)))
     check_evicted(lab, "a", "b")
     assert names_of(lab) == {"g-0", "g-1", "c"}
+    lab.machines(T4, "spare", labels={names.SPARE: "true"})
+    lab.create(of("low", "waits", of="node"))
+    assert "NodeIsSpare" in lab.wait_event("waits", "FilteringFailed", "spare")
+    run(lab, of("low", "guest", of="node", annotations={names.PREEMPTIBLE: "true"}))
+    lost = lab.pod("g-1")["spec"]["nodeName"]
+    lab.api.patch(f"/api/v1/nodes/{lost}", {"spec": {"unschedulable": True}})
+    lab.delete_pod("g-1")
+    run(lab, in_labelled_group(of("high", "g-2", of="node"), "g", 2))
+    check_evicted(lab, "a", "b", "guest")
+    assert lab.pod("g-2")["spec"]["nodeName"] == "spare"
+    assert not lab.pod("waits")["spec"].get("nodeName")
     assert lab.overcommitted() == []
 
 

@@ -3,6 +3,9 @@
 Times and ranks are played in virtual time (tests/unit/reconcile/preemption/test_reservations.py).
 """
 
+import json
+import subprocess
+import sys
 import time
 
 import pytest
@@ -43,8 +46,25 @@ def stream(lab, seconds):
         yield number
 
 
+def status(lab):
+    """What `hami-dra status` says is reserved for the large job: pod → node, number of devices, whether it says until when."""
+    command = [
+        sys.executable,
+        "-m",
+        "controller.cli.main",
+        "status",
+        "-o",
+        "json",
+        "--kubeconfig",
+        str(lab.plane.admin_kubeconfig),
+    ]
+    shown = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
+    kept = [each for each in shown["reservations"] if each["kind"] == "reserved" and "/large" in each["pod"]]
+    return {each["pod"].partition("/")[2]: (each["node"], len(each["devices"]), bool(each["until"])) for each in kept}
+
+
 def large(lab, *, is_gang):
-    """What was created beside the stream, and which of it runs in the end."""
+    """What was created beside the stream, which of it runs in the end, and what `hami-dra status` said before."""
     lab.machines(T4, "n0")
     lab.create(template("card", request(count=1)), template("node", request(count=4)))
     jobs = (
@@ -52,24 +72,27 @@ def large(lab, *, is_gang):
         if is_gang
         else [pod("large-0", templates=["node"])]
     )
-    runs = []
+    runs, reserved = [], {}
     for number in stream(lab, 4 * WAIT):
         if number == 6:
             lab.create(*jobs)
+        elif number > 6 + WAIT / 2:
+            reserved = status(lab) or reserved
         runs = [
             each for each in lab.pods() if each["metadata"]["name"].startswith("large") and each["spec"].get("nodeName")
         ]
         if runs:
             break
-    return [each["metadata"]["name"] for each in jobs], runs
+    return [each["metadata"]["name"] for each in jobs], runs, reserved
 
 
 @pytest.mark.on_1_36
 @pytest.mark.parametrize("is_gang", [False, True], ids=["pod", "gang"])
 def test_a_large_job_beside_a_stream_of_small_ones_gets_a_place(lab, is_gang):
-    names, _ = large(lab, is_gang=is_gang)
+    names, _, reserved = large(lab, is_gang=is_gang)
     lab.wait_running(names=names, seconds=30)
     assert "its place on node n0 is reserved" in lab.wait_event("large-0", "PlaceReserved")
+    assert reserved == {name: ("n0", 4 // len(names), True) for name in names}
     assert lab.events(reason="Preempted") == []
     assert lab.overcommitted() == []
 

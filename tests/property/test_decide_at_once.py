@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from controller.decide import Decision, Options, PodClaim, SchedulingRequest, decide, decision, ranked_nodes
 from controller.scoring.policies import DevicePolicy, Policies
+from hami_dra.api import names
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.resource import ResourceClaim
 from tests.support.assumed import assume
@@ -39,7 +40,10 @@ POLICIES = [
 ]
 
 pod = st.tuples(
-    st.sampled_from([*((each,) for each in WANTED), *SEVERAL]), st.sampled_from(POLICIES), st.sampled_from(["1", "3"])
+    st.sampled_from([*((each,) for each in WANTED), *SEVERAL]),
+    st.sampled_from(POLICIES),
+    st.sampled_from(["1", "3"]),
+    st.booleans(),
 )
 node = st.sampled_from(NODES)
 step = st.one_of(
@@ -52,7 +56,7 @@ step = st.one_of(
     st.tuples(st.just("take"), node, st.integers(0, 7)),
     st.tuples(st.just("leave"), node, st.integers(0, 7)),
     st.tuples(st.just("gone"), node, st.just("")),
-    st.tuples(st.just("node"), node, st.sampled_from(["", "full", "cordoned", "tainted", "plugin"])),
+    st.tuples(st.just("node"), node, st.sampled_from(["", "full", "cordoned", "tainted", "plugin", "spare"])),
 )
 
 
@@ -70,11 +74,14 @@ class Cluster(ChangingCluster):
         if state == "tainted":
             spec["taints"] = [{"key": "mine", "effect": "NoSchedule"}]
         status = {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]}
-        new = msgspec.convert({"metadata": {"name": name, "uid": name}, "spec": spec, "status": status}, Node)
+        labels = {names.SPARE: "true"} if state == "spare" else {}
+        new = msgspec.convert(
+            {"metadata": {"name": name, "uid": name, "labels": labels}, "spec": spec, "status": status}, Node
+        )
         self.inventory.node_changed(self.nodes.get(name), new)
         self.nodes[name] = new
 
-    def request(self, wanted, policies, cpu):
+    def request(self, wanted, policies, cpu, uses_spares=False):
         self.count += 1
         name = f"p{self.count}"
         requests = [
@@ -96,7 +103,9 @@ class Cluster(ChangingCluster):
         body["spec"] = {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
         plugin = ("nvidia.com/gpu",) if device_class == "nvidia" else ()
         claims = (PodClaim("r", msgspec.convert(claim, ResourceClaim)),)
-        return SchedulingRequest(msgspec.convert(body, Pod), claims, policies, plugin_resources=plugin)
+        return SchedulingRequest(
+            msgspec.convert(body, Pod), claims, policies, plugin_resources=plugin, uses_spares=uses_spares
+        )
 
     def place(self, pod, replicas):
         for _ in range(replicas):
@@ -110,6 +119,8 @@ class Cluster(ChangingCluster):
             assert at_once == considered
             assert type(at_once) is type(considered)
             if isinstance(at_once, Decision):
+                labels = self.nodes[at_once.node].metadata.labels
+                assert request.uses_spares or names.SPARE not in labels
                 assert at_once.trace.fitting.tolist() == considered.trace.fitting.tolist()
                 uid = request.pod.metadata.uid
                 assume(self.inventory, uid, at_once.allocations[0].allocation)

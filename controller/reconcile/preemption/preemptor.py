@@ -116,6 +116,10 @@ class Preemptor:
         """Return the place that is held for a gang, or for the pod with a UID."""
         return self._holds.of(key)
 
+    def waiting_pods(self) -> list[Pod]:
+        """Return the pods for which a place is held."""
+        return [pod for hold in self._holds for pod in hold.pods]
+
     # --- for the scheduling cycle -----------------------------------------------------------------
 
     def consider(self, unit: QueuedUnit, digest: bytes, refusal: Unschedulable) -> UnitDecision | Waits | None:
@@ -159,10 +163,8 @@ class Preemptor:
         return min([since, *(now - age.total_seconds() for age in ages if age is not None)])
 
     def _may_hold(self, unit: QueuedUnit) -> bool:
-        """Return whether a place may be held for the unit. A gang of which some run, or have their
-        devices, waits for room without: its minimum may be met.
-        """
-        if unit.gang is not None and (unit.gang.bound or unit.settled):
+        """Return whether a place may be held for the unit."""
+        if unit.has_minimum:
             return False
         claims = [entry.claim.key for request in unit.ready for entry in request.claims]
         return all(hold.key == unit.key for claim in claims for hold in self._holds.concerned(claim))

@@ -84,6 +84,10 @@ class GangQueue:
         found = self._waiting.get(key)
         return found.held_until if found is not None else None
 
+    def held(self) -> list[GangKey]:
+        """Return the gangs of which `held_until` is known."""
+        return [key for key, waiting in self._waiting.items() if waiting.held_until is not None]
+
     def waiting(self) -> tuple[Mapping[State, int], Mapping[State, str]]:
         """Implements `QueueStats`: members count in the state of the one that stands for them."""
         return self.queue.waiting(

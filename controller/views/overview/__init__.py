@@ -16,5 +16,5 @@ from controller.views.overview.model import (
 from controller.views.overview.namespace_usage import NamespaceUsage, namespaces
 from controller.views.overview.packing import linked_sizes, packing
 from controller.views.overview.read import overview
-from controller.views.overview.reservations import Held, node_of, reservations
+from controller.views.overview.reservations import Held, by_card, decoded, device_id, encoded, node_of, reservations
 from controller.views.overview.tenancies import Tenancies

@@ -8,16 +8,17 @@ often. Otherwise whole arrays and no loop over rows. All arrays have shape (devi
   driver and index. A part whose card is not published counts as a card.
 - Usable: no NoSchedule or NoExecute taint but the fence's, on a node that exists, is ready and not
   cordoned. A device that several nodes can reach depends on no node.
-- Free: usable, and no claim holds any of it or of its parts.
+- Free: usable, and no claim holds any of it or of its parts. A card that is reserved (`reserved`) is
+  usable only while something is held of it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import numpy as np
 
 from controller.cluster.incremental import LogReader, grown
-from controller.inventory import NOWHERE, Device, Inventory
+from controller.inventory import NOWHERE, Device, DeviceId, Inventory
 from controller.rules import NOT_READY_TAINT, UNREACHABLE_TAINT, UNSCHEDULABLE_TAINT, NodeColumn, effective_taints
 from hami_dra.api import names
 from hami_dra.api.arrays import Bools, Ints, Positions
@@ -49,6 +50,8 @@ class CardTable:
         """Amounts used of each card, parts included."""
         self.node_states: Ints = _NOTHING
         """By node row."""
+        self.reserved: Collection[DeviceId] = ()
+        """What is held for units and not assumed in the inventory, as the leader does it."""
         self._driver_numbers: dict[str, int] = {}
         self._structure = LogReader(inventory.devices.structure)
         self._is_part: Bools = np.zeros(0, dtype=np.bool_)
@@ -124,6 +127,10 @@ class CardTable:
             np.minimum(used, total[:size], out=used, where=total[:size] > 0)
         # `blocked`: other claims draw on the counters of the card
         self.held = active & ~part & (held | (self.parts_used > 0) | devices.blocked[:size])
+        for device in self.reserved:
+            if (row := devices.row_of(device)) >= 0:
+                card = row if self._parent[row] == NO_CARD else self._parent[row]
+                self.usable[card] &= self.held[card]
 
     # -- internals -------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from controller.views.overview.card_table import CORDONED, NO_CARD, READY, CardT
 from controller.views.overview.model import Card, Held, NodeView, Overview, Packing, Reservation, Vanished
 from controller.views.overview.namespace_usage import namespaces
 from controller.views.overview.packing import packing
-from controller.views.overview.reservations import reservations
+from controller.views.overview.reservations import device_id, reservations
 from controller.views.overview.tenancies import Tenancies
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
@@ -37,6 +37,7 @@ def overview(
     table: CardTable | None = None,
     gang_of: Callable[[Pod], GangKey | None] | None = None,
     with_packing: bool = True,
+    held_places: Iterable[Reservation] = (),
 ) -> Overview:
     """Return the overview of a cluster.
 
@@ -44,10 +45,13 @@ def overview(
     Packing, and devices held without being published, always cover everything. `table`: a table
     kept by the caller, on the same inventory. `gang_of`: the gang of a pod, for `reservations`;
     None: there are none. `with_packing`: whether to compute the packing, which reads all cards.
+    `held_places`: what the leader says it holds, where the inventory does not have it assumed.
     """
     if gang_of is not None:
         claims, pods = list(claims), list(pods)
     table = table or CardTable(inventory)
+    held_places = tuple(held_places)
+    table.reserved = [device_id(device) for each in held_places for device in each.devices]
     packed: tuple[Packing, ...] = ()
     if with_packing:
         packed = packing(table)
@@ -56,6 +60,8 @@ def overview(
     gone = inventory.vanished.all()
     tenancies = Tenancies(claims, pods, gone)
     cards = _cards(table, tenancies, nodes, vendors)
+    derived = _reservations(inventory, claims, pods, gang_of) if gang_of is not None else ()
+    kept = {each.pod: each for each in (*derived, *held_places) if nodes is None or each.node in nodes}
     return Overview(
         cards=cards,
         nodes=_nodes(table, cards),
@@ -74,7 +80,7 @@ def overview(
             )
             for each in gone
         ),
-        reservations=_reservations(inventory, claims, pods, gang_of, nodes) if gang_of is not None else (),
+        reservations=tuple(sorted(kept.values(), key=lambda each: (each.holder, each.pod))),
     )
 
 
@@ -83,15 +89,13 @@ def _reservations(
     claims: Iterable[ResourceClaim],
     pods: Iterable[Pod],
     gang_of: Callable[[Pod], GangKey | None],
-    nodes: Collection[str] | None,
 ) -> tuple[Reservation, ...]:
     by_key = {claim.key: claim for claim in claims}
     users: dict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
         for key in claim_keys(pod):
             users[key].append(pod)
-    found = reservations(inventory, pods, by_key.get, lambda key: users[key], gang_of)
-    return tuple(each for each in found if nodes is None or each.node in nodes)
+    return reservations(inventory, pods, by_key.get, lambda key: users[key], gang_of)
 
 
 def _cards(

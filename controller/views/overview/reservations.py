@@ -4,20 +4,27 @@ runs on it.
 Used by `read` and the dashboard. In: an inventory, pods, claims, gangs. Out: `Reservation`s. Pure.
 The waiting members of gangs have them: their devices are assumed or allocated while the gang is
 committed, or kept for those of its members that miss (`--gang-hold`). So has a pod or gang for which a
-place is held (`reconcile.preemption`): only the leader knows these.
+place is held (`reconcile.preemption`): only the leader knows these, and writes them into an annotation of
+its Lease (`encoded`), from which `hami-dra status` reads them (`decoded`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
+
+import msgspec
 
 from controller.cluster.pods.gang_key import GangKey
 from controller.inventory import DeviceId, Inventory
+from controller.views.overview.card_table import NO_CARD, CardTable
 from controller.views.overview.model import Reservation
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_bound, is_pending, is_probe
 from hami_dra.api.resource import ResourceClaim
+
+_MOST_LENGTH: Final = 64 * 1024
+"""Characters of the annotation: longer ones are not read, and what does not fit is left out."""
 
 
 class Held(NamedTuple):
@@ -96,3 +103,47 @@ def node_of(inventory: Inventory, devices: Iterable[DeviceId]) -> str:
 
 def _written(moment: datetime | None) -> str:
     return moment.isoformat(timespec="seconds") if moment is not None else ""
+
+
+def encoded(found: Iterable[Reservation]) -> str:
+    """Return them as the annotation of the Lease; empty if there are none."""
+    texts, length = [], 2
+    for each in found:
+        text = msgspec.json.encode(each).decode()
+        if length + len(text) < _MOST_LENGTH:
+            texts.append(text)
+            length += len(text) + 1
+    return f"[{','.join(texts)}]" if texts else ""
+
+
+def decoded(text: str) -> tuple[Reservation, ...]:
+    """Return what `encoded` wrote; what it cannot have written counts as empty."""
+    if not 0 < len(text) <= _MOST_LENGTH:
+        return ()
+    try:
+        return msgspec.json.decode(text, type=tuple[Reservation, ...])
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return ()
+
+
+def by_card(found: Iterable[Reservation], table: CardTable) -> Mapping[str, tuple[Reservation, ...]]:
+    """Return the reservations by `driver/pool/device` of the card; parts count as it. `table`: refreshed."""
+    cards: dict[str, dict[Reservation, None]] = {}
+    for each in found:
+        for device in each.devices:
+            cards.setdefault(_card_of(device, table), {})[each] = None
+    return {card: tuple(some) for card, some in cards.items()}
+
+
+def device_id(text: str) -> DeviceId:
+    """Return the device that `driver/pool/device` names; a pool may contain slashes."""
+    driver, _, rest = text.partition("/")
+    pool, _, device = rest.rpartition("/")
+    return DeviceId(driver, pool, device)
+
+
+def _card_of(device: str, table: CardTable) -> str:
+    devices = table.inventory.devices
+    row = devices.row_of(device_id(device))
+    parent = int(table.parent[row]) if row >= 0 else NO_CARD
+    return device if parent == NO_CARD else str(devices.device(parent).id)

@@ -4,7 +4,7 @@ import pytest
 
 from controller.cli.connection import Connection
 from controller.cli.state import SHOWN, read_state
-from hami_dra.api import names
+from hami_dra.api import kinds, names
 from hami_dra.api.errors import InputError
 from tests.support.commands import Typed
 from tests.support.manifests import claim, cluster, pod
@@ -56,7 +56,8 @@ def test_everything_that_a_decision_reads_and_nothing_else(read):
 def test_a_command_that_decides_nothing_reads_only_what_it_shows(hami_dra, tmp_path):
     with Served([*cluster("n1"), live("a")]) as server:
         assert hami_dra("status", "--kubeconfig", server.kubeconfig(tmp_path)).code == 0
-    assert [path for path, _ in server.seen] == ["/version", *(kind.path() for kind in SHOWN)]
+    lease = kinds.LEASE.path("hami-dra-system", "hami-dra-controller")
+    assert [path for path, _ in server.seen] == ["/version", *(kind.path() for kind in SHOWN), lease]
 
 
 def test_who_may_not_read_is_given_the_command_that_grants_it(hami_dra, tmp_path):

@@ -9,8 +9,13 @@ import sys
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
+from controller.cli import state
+from controller.cli.connection import Connection
+from controller.views.overview import Reservation
 from hami_dra.api.printable import in_bytes
+from hami_dra.kube.documents import read_documents
 from tests.support.commands import Typed
 from tests.support.gang_objects import in_labelled_group, in_pod_group, named, pod_group
 from tests.support.manifests import claim, cluster, part, pod, template
@@ -151,6 +156,52 @@ def test_json_says_what_is_kept_for_a_gang(hami_dra, kept):
     assert json.loads(hami_dra("status", "-f", kept, "-o", "json").stdout)["reservations"] == [expected]
     elsewhere = hami_dra("status", "-f", kept, "-o", "json", "-n", "default").stdout
     assert json.loads(elsewhere)["reservations"] == []
+
+
+@pytest.fixture
+def led(monkeypatch, kept, file):
+    """A cluster whose leader holds a place for a pod of another team, on a card that is in use and on one that is not."""
+    place = Reservation(
+        kind="reserved", namespace="big", name="one", holder="pod big/one", pod="big/one", node="n1",
+        devices=("nvidia.hami.io/n1/gpu-0", "nvidia.hami.io/n1/gpu-1"), since="", until="2026-11-21T09:00:00+00:00",
+    )  # fmt: skip
+    documents = read_documents([kept])
+    documents += read_documents([file([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "big"}}])])
+    monkeypatch.setattr(Connection, "check", lambda _: None)
+    monkeypatch.setattr(state, "read_state", lambda *_, **__: documents)
+    monkeypatch.setattr(state, "ask_cluster", lambda *_, **__: (place,))
+    return place
+
+
+def test_what_the_leader_holds_is_shown_with_the_devices(hami_dra, led):
+    lines = hami_dra("status").stdout.splitlines()
+    held = [line for line in lines if "big/one (reserved for pod big/one, until 2026-11-21T09:00:00+00:00)" in line]
+    assert len(held) == 2
+    document = json.loads(hami_dra("status", "-o", "json").stdout)
+    assert [each["pod"] for each in document["reservations"]] == ["team/pod-m0", "big/one"]
+    assert [card["free"] for card in document["cards"] if card["node"] == "n1"] == [False, False, True, True]
+
+
+def test_what_is_held_for_other_namespaces_is_not_shown_with_one(hami_dra, led):
+    of = {name: json.loads(hami_dra("status", "-n", name, "-o", "json").stdout) for name in ("big", "team")}
+    assert {name: [each["pod"] for each in found["reservations"]] for name, found in of.items()} == {
+        "big": ["big/one"],
+        "team": ["team/pod-m0"],
+    }
+    assert [card["device"] for card in of["big"]["cards"]] == ["gpu-0", "gpu-1"]
+    assert "big/one" not in hami_dra("status", "-n", "team").stdout
+
+
+def test_what_the_lease_says_cannot_command_the_terminal(hami_dra, led, monkeypatch):
+    evil = replace(
+        led, pod="big/\x1b[31m[red]", holder="pod \x1b]0;x\x07", until="\u202e\n\r", devices=(*led.devices, "\x00//")
+    )
+    monkeypatch.setattr(state, "ask_cluster", lambda *_, **__: (evil,))
+    for words in ((), ("-o", "wide"), ("-o", "json"), ("--by", "node")):
+        shown = hami_dra("status", *words)
+        assert shown.code == 0
+        assert not {"\x1b", "\x07", "\x00", "\u202e", "\r"} & {*shown.stdout}
+    assert "[red]" in hami_dra("status").stdout
 
 
 def test_by_node_and_by_namespace(hami_dra, some):

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from controller.gangs import gang_of
 from controller.views.overview import overview
-from controller.views.overview.reservations import Held, reservations
+from controller.views.overview.model import Reservation
+from controller.views.overview.reservations import Held, decoded, encoded, reservations
 from hami_dra.api import names
 from tests.cards import card, slice_of
 from tests.cards import pod as manifest
@@ -94,3 +95,58 @@ def test_what_is_reserved_on_top_of_those_who_are_there_is_no_use_beyond_the_dev
         assume(inventory, name, held.status.allocation)
     (shown,) = overview(inventory, [held], []).cards
     assert (shown.memory_used, shown.cores_used) == (shown.memory_total, shown.cores_total)
+
+
+def place(name, *devices, node="n1", kind="reserved"):
+    return Reservation(
+        kind=kind, namespace="default", name=name, holder=f"pod default/{name}", pod=f"default/{name}", node=node,
+        devices=devices, since="2026-11-21T08:00:00+00:00", until="2026-11-21T09:00:00+00:00",
+    )  # fmt: skip
+
+
+def test_the_annotation_of_the_lease_says_what_the_leader_holds():
+    places = (place("one", DEVICE), place("two", "nvidia.hami.io/n1/gpu-1", kind="preemption"))
+    assert decoded(encoded(places)) == places
+    assert encoded(()) == ""
+
+
+def test_the_annotation_is_bounded_and_what_does_not_fit_is_left_out():
+    many = [place(f"pod-{number}", *[f"{DEVICE}{device}" for device in range(64)]) for number in range(1000)]
+    text = encoded([place("huge", "x" * 70_000), *many])
+    assert len(text) <= 64 * 1024
+    assert decoded(text) == tuple(many[: len(decoded(text))])
+    assert len(decoded(text)) > 20
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[", "{}", "null", "[1]", '[{"kind": "gang"}]', "[" * 60_000, "\ud800", '"' + "x" * 70_000,
+        encoded([place("one", DEVICE)]).replace("reserved", "stolen"),
+        encoded([place("one", DEVICE)]).replace('["nvidia', '[7, "nvidia'),
+        encoded([place("one", DEVICE)]) + " " * 70_000,
+    ],
+)  # fmt: skip
+def test_an_annotation_that_the_leader_cannot_have_written_counts_as_empty(text):
+    assert decoded(text) == ()
+
+
+def test_a_card_that_is_reserved_is_not_free_and_one_in_use_counts_as_before(held):
+    inventory = cluster(slice_of("n1", [card(0), card(1)]), claims=[held])
+    (before,) = overview(inventory, [held], [], gang_of=gang_of).packing
+    places = [place("one", DEVICE, "nvidia.hami.io/n1/gpu-1"), place("odd", "x", "a/b/c", "", "//", node="gone")]
+    seen = overview(inventory, [held], [], gang_of=gang_of, held_places=places)
+    assert [(each.free, each.memory_used > 0) for each in seen.cards] == [(False, True), (False, False)]
+    assert seen.nodes[0].free_cards == 0
+    (after,) = seen.packing
+    assert (before.free_cards, before.partly_used_cards) == (1, 1)
+    assert (after.free_cards, after.partly_used_cards, after.cards) == (0, 1, 2)
+    assert [each.name for each in seen.reservations] == ["odd", "one"]
+    assert [each.name for each in overview(inventory, [held], [], gang_of=gang_of, nodes=["n1"], held_places=places).reservations] == ["one"]  # fmt: skip
+
+
+def test_what_the_leader_says_of_a_pod_counts_before_what_is_derived(held):
+    inventory = cluster(slice_of("n1", [card(0)]), claims=[held])
+    told = replace(place("train", DEVICE, kind="gang"), pod="default/m0")
+    seen = overview(inventory, [held], [member("m0", "a")], gang_of=gang_of, held_places=[told])
+    assert seen.reservations == (told,)

@@ -7,6 +7,7 @@ from controller.inventory.inventory import Inventory
 from controller.reasons import catalogue
 from controller.reasons.catalogue import CODES
 from controller.rules.node_affinity import pinned_names
+from hami_dra.api import names
 from hami_dra.api.core import NodeSelector, NodeSelectorRequirement, Taint, Toleration
 from hami_dra.api.resource import DeviceClass
 from hami_dra.api.selectors import node_selector_matches, requirement_matches, tolerates
@@ -366,3 +367,30 @@ def test_a_heartbeat_is_no_change():
     inventory.node_changed(node("n1"), node("n1", allocatable={"cpu": "16"}))
     assert inventory.nodes.changes.version == before
     assert inventory.nodes.offers("cpu").tolist() == [16000]
+
+
+# --- nodes that are held back --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", ["false", "True", "1", "yes", "", "\u202etrue"])
+def test_only_the_label_true_holds_a_node_back(value):
+    assert reason(pod(), node(labels={names.SPARE: value})) == ""
+    assert reason(pod(), node(labels={names.SPARE: "true"})) == catalogue.NODE_SPARE
+
+
+def test_a_node_is_held_back_while_it_has_the_label_and_other_rules_come_first():
+    inventory, rules = furnished(spare := node(labels={names.SPARE: "true"}), node("n2")), None
+    rules = inventory.rules
+    assert reasons(inventory, pod()) == {"n1": catalogue.NODE_SPARE, "n2": ""}
+    fit = rules.node_fit(pod())
+    assert "held back as a spare" in rules.why_unfit(pod(), fit, 0)
+    assert rules.node_fit(pod(), uses_spares=True).mask.tolist() == [True, True]
+    follow = rules.follow_fit(pod(), uses_spares=False)
+    assert follow(pod()).codes.tolist() == rules.shape_fit(pod()).codes.tolist() == fit.codes.tolist()
+    assert rules.shape_fit(pod(), uses_spares=True).codes.tolist() == [0, 0]
+    inventory.node_changed(spare, free := node(labels={names.SPARE: "false"}))
+    assert reasons(inventory, pod()) == {"n1": "", "n2": ""}
+    assert rules.shape_fit(pod()).codes.tolist() == [0, 0]
+    inventory.node_changed(free, node(labels={names.SPARE: "true"}, unschedulable=True))
+    assert reasons(inventory, pod())["n1"] == catalogue.NODE_UNSCHEDULABLE
+    assert rules.node_fit(pod(), uses_spares=True).mask.tolist() == [False, True]

@@ -4,6 +4,7 @@ import pytest
 
 from controller.gangs import OPTIONAL_SOURCES
 from controller.insight.manifests import BadManifest
+from hami_dra.api import names
 from tests.support.gang_objects import (
     COSCHEDULING_LABEL,
     coscheduling_group,
@@ -15,7 +16,7 @@ from tests.support.gang_objects import (
     named,
     pod_group,
 )
-from tests.support.manifests import cluster, part, pod, simulated, template, workload
+from tests.support.manifests import cluster, node, part, pod, simulated, slices, template, workload
 
 VOLCANO = "scheduling.volcano.sh/v1beta1"
 WHOLE = part("15Gi", "100")
@@ -186,3 +187,29 @@ def test_each_group_of_a_leader_worker_set_is_a_gang():
 def test_a_set_that_cannot_be_expanded_says_which_field(raw, message):
     with pytest.raises(BadManifest, match=message):
         simulated(raw)
+
+
+@pytest.mark.parametrize(
+    ("stated", "running", "on_the_spare"),
+    [(None, 0, False), ("false", 0, False), ("true", 0, True), (None, 1, True), (None, 2, False)],
+    ids=["ordinary", "protected", "preemptible", "repair", "has-its-minimum"],
+)
+def test_spares_are_for_preemptible_gangs_and_for_those_that_lost_a_member(stated, running, on_the_spare):
+    spare = [
+        node("n1", labels={names.SPARE: "true"}),
+        *slices("n1", "g4dn.12xlarge"),
+        *CARDS[:3],
+        template("card", WHOLE),
+    ]
+    notes = None if stated is None else {names.PREEMPTIBLE: stated}
+    waiting = in_labelled_group(pod("m", "template:card", annotations=notes), "train", 2)
+    runs = in_labelled_group(pod("r", nodeName="n1"), "train", 2)
+    runs["status"] = {"phase": "Running"}
+    gang = [
+        *named(waiting, *(f"m{i}" for i in range(2 - running or 1))),
+        *named(runs, *(f"r{i}" for i in range(running))),
+    ]
+    report = simulated(*spare, *gang)
+    assert bool(placed(report)) is on_the_spare
+    if not on_the_spare:
+        assert {code for each in report.unplaced for code in each["reasons"]} == {"NodeIsSpare"}

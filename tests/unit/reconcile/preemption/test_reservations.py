@@ -3,8 +3,10 @@
 import pytest
 
 from controller.decide import decide
-from hami_dra.api import kinds
+from controller.views.overview import decoded
+from hami_dra.api import kinds, names
 from hami_dra.api.podstate import is_finished
+from hami_dra.kube.lease_timings import Timings
 from tests.support.gang_objects import in_labelled_group
 from tests.support.harness import claim, pod, template
 from tests.support.harness import play as play_scene
@@ -281,3 +283,51 @@ def test_a_job_that_fits_on_no_node_reserves_none():
         assert await harness.events("PlaceReserved") == []
 
     play(story)
+
+
+@pytest.mark.parametrize("large", [large_pod, large_gang])
+def test_the_lease_says_what_is_held_with_the_renewals_that_happen_anyway(large):
+    """Two controllers: what the first held is gone from the Lease with its term."""
+    elected = {"quiet_time": 0.0, "probe": False, "leader_election": True, "lease": Timings(), "save_after": WAIT}
+
+    async def lease(harness):
+        (found,) = (await harness.cluster.list(kinds.LEASE)).items
+        return found.metadata.annotations, int(found.metadata.resource_version)
+
+    async def renewals(harness):
+        """How often the Lease is written in a minute."""
+        seen = set()
+        for _ in range(600):
+            await harness.sleep(0.1)
+            seen.add((await lease(harness))[1])
+        return len(seen)
+
+    async def story(harness):
+        first = harness.start(decide=decide, **elected)
+        small = [f"small-{number}" for number in range(4)]
+        for name in small:
+            await add(harness, name)
+        await harness.bound(*small, seconds=30)
+        assert names.HELD_PLACES not in (await lease(harness))[0]
+        idle = await renewals(harness)
+        jobs = await large(harness)
+        await harness.sleep(WAIT + 10)
+        places = decoded((await lease(harness))[0][names.HELD_PLACES])
+        assert [(each.kind, each.pod, each.node) for each in places] == [
+            ("reserved", f"default/{name}", "n0") for name in jobs
+        ]
+        assert len({device for each in places for device in each.devices}) == 4
+        assert all(each.since < each.until for each in places)
+        assert abs(await renewals(harness) - idle) <= 2
+        harness.start(decide=decide, **elected)
+        await harness.stop(first)
+        assert names.HELD_PLACES not in (await lease(harness))[0]
+        await harness.sleep(2 * WAIT)
+        assert len(decoded((await lease(harness))[0][names.HELD_PLACES])) == len(jobs)
+        for name in small:
+            await harness.finish_pod(name)
+        await harness.bound(*jobs, seconds=60)
+        await harness.sleep(5)
+        assert names.HELD_PLACES not in (await lease(harness))[0]
+
+    play(story, controller=False)

@@ -59,6 +59,7 @@ def test_replicas_ask_for_the_same():
         sign(a_pod(), a_claim(), policies=Policies(node_policy=names.SPREAD)),
         sign(a_pod(), a_claim(), policies=Policies(device_policy=DevicePolicy((names.BINPACK,)))),
         sign(a_pod(), a_claim(), plugin_resources=("nvidia.com/gpu",)),
+        sign(a_pod(), a_claim(), uses_spares=True),
         sign(a_pod(), a_claim(owner="")),
     ],
 )
