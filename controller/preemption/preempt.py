@@ -196,8 +196,10 @@ class Search:
         best: tuple[Rank, tuple[float, ...], Found] | None = None
         is_cut = False
         places = self._domains() if self._unit.key is not None else self._nodes()
+        claims = [entry.claim for member in self._unit.members for entry in member.claims]
+        has_links = [*map(_number_asked, claims)] != [1]
         for tried, place in enumerate(places):
-            if best is not None and best[0] < place.bound:
+            if best is not None and (best[0] < place.bound or (best[0] == place.bound and not has_links)):
                 break
             if tried >= self._rules.nodes or not self._victims.steps:
                 is_cut = best is None or best[0] != place.bound
