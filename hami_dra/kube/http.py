@@ -12,7 +12,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, Unpack
 
 import msgspec
 from msgspec import Struct
@@ -125,21 +125,17 @@ class HttpCluster:
         what, path = _target("get", kind, namespace, name)
         return _json(await self._transport.read(what, path, {}), what)
 
-    async def list(
-        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> protocol.Listing[T]:
+    async def list(self, kind: Kind[T], **scope: Unpack[protocol.Scope]) -> protocol.Listing[T]:
         self._own_writes.forget(kind)
-        query = _selectors(label_selector, field_selector)
-        pages = await self._pages(kind, namespace, query, partial(read_page, kind))
+        pages = await self._pages(kind, scope, partial(read_page, kind))
         broken = [each for page in pages for each in page.broken]
         return protocol.Listing(tuple(_items(pages)), pages[-1].metadata.resource_version, tuple(broken))
 
-    async def resource_version(
-        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> str:
-        query = _selectors(label_selector, field_selector) | {"limit": "1"}
+    async def resource_version(self, kind: Kind[T], **scope: Unpack[protocol.Scope]) -> str:
+        path, query = _scoped(kind, scope)
         what = f"list {kind.plural}"
-        page = _json(await self._transport.read(what, kind.path(namespace), query, accept=protocol.METADATA_LIST), what)
+        accept = protocol.METADATA_LIST
+        page = _json(await self._transport.read(what, path, query | {"limit": "1"}, accept=accept), what)
         version = (page.get("metadata") or {}).get("resourceVersion")
         if not version:
             raise protocol.Unavailable(f"{what}: the answer has no resourceVersion")
@@ -149,26 +145,25 @@ class HttpCluster:
         self,
         kind: Kind[T],
         *,
-        namespace: str = "",
-        label_selector: str = "",
         on_page: Callable[[int, int], None] = lambda _read, _left: None,
+        **scope: Unpack[protocol.Scope],
     ) -> Sequence[dict[str, Any]]:
         """Return all objects as JSON, including fields without a Struct.
 
         Items carry neither kind nor apiVersion. `on_page` is called after each page with the number
         of objects read and, if the server reports it, left.
         """
-        return _items(await self._pages(kind, namespace, _selectors(label_selector, ""), read_json_page, on_page))
+        return _items(await self._pages(kind, scope, read_json_page, on_page))
 
     async def _pages(
         self,
         kind: Kind[T],
-        namespace: str,
-        query: Mapping[str, str],
+        scope: protocol.Scope,
         read: Callable[[bytes], Page[Item]],
         on_page: Callable[[int, int], None] = lambda _read, _left: None,
     ) -> Sequence[Page[Item]]:
         what = f"list {kind.plural}"
+        path, query = _scoped(kind, scope)
         limits: PageSize | None = PageSize()
         pages: list[Page[Item]] = []
         token = ""
@@ -176,7 +171,7 @@ class HttpCluster:
             limit = {} if limits is None else {"limit": str(limits.limit)}
             position = {"continue": token} if token else {}
             try:
-                body = await self._transport.read(what, kind.path(namespace), {**query, **limit, **position})
+                body = await self._transport.read(what, path, {**query, **limit, **position})
             except protocol.Gone:
                 if limits is None:
                     raise
@@ -196,22 +191,16 @@ class HttpCluster:
                 return pages
 
     def watch(
-        self,
-        kind: Kind[T],
-        *,
-        resource_version: str,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
+        self, kind: Kind[T], *, resource_version: str, **scope: Unpack[protocol.Scope]
     ) -> AsyncGenerator[protocol.WatchEvent[T] | protocol.Broken]:
-        query = _selectors(label_selector, field_selector) | {"resourceVersion": resource_version}
-        return self._watches.events(kind, namespace, query)
+        path, query = _scoped(kind, scope)
+        return self._watches.events(kind, path, query | {"resourceVersion": resource_version})
 
     async def watch_list(
-        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
+        self, kind: Kind[T], **scope: Unpack[protocol.Scope]
     ) -> tuple[protocol.Listing[T], AsyncGenerator[protocol.WatchEvent[T] | protocol.Broken]]:
         self._own_writes.forget(kind)
-        return await self._watches.with_list(kind, namespace, _selectors(label_selector, field_selector))
+        return await self._watches.with_list(kind, *_scoped(kind, scope))
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -324,9 +313,10 @@ def _target(verb: str, kind: Kind[Any], namespace: str, name: str, subresource: 
     return what, kind.path(namespace, name, subresource)
 
 
-def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
-    both = {"labelSelector": label_selector, "fieldSelector": field_selector}
-    return {key: value for key, value in both.items() if value}
+def _scoped(kind: Kind[Any], scope: protocol.Scope) -> tuple[str, dict[str, str]]:
+    """Return the path of these objects, and the query that selects them."""
+    both = {"labelSelector": scope.get("label_selector"), "fieldSelector": scope.get("field_selector")}
+    return kind.path(scope.get("namespace", "")), {key: value for key, value in both.items() if value}
 
 
 def _object(kind: Kind[T], body: bytes, what: str) -> tuple[T, str]:

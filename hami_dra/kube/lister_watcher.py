@@ -4,12 +4,12 @@ Used by `reflector.Reflector`, one for each; named after client-go's.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from typing import Generic, TypeVar
 
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
-from hami_dra.kube.protocol import Broken, Cluster, ClusterError, Listing, NotFound, WatchEvent, WatchLists
+from hami_dra.kube.protocol import Broken, Cluster, ClusterError, Listing, NotFound, Scope, WatchEvent, WatchLists
 
 T = TypeVar("T", bound=Object)
 
@@ -17,9 +17,9 @@ log = logging.getLogger(__name__)
 
 
 class ListerWatcher(Generic[T]):
-    """`scope`: namespace and selectors, as keyword arguments of `Cluster.list`."""
+    """`scope`: the objects of the kind that are listed and watched."""
 
-    def __init__(self, cluster: Cluster, kind: Kind[T], scope: Mapping[str, str]) -> None:
+    def __init__(self, cluster: Cluster, kind: Kind[T], scope: Scope) -> None:
         self._cluster = cluster
         self._kind = kind
         self._scope = scope

@@ -19,7 +19,7 @@ Errors, each with what to do next::
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, Generic, Literal, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
 
 from msgspec import Struct
 
@@ -118,6 +118,14 @@ class ServerVersion(Struct, frozen=True):
         return (self.major, self.minor) >= (major, minor)
 
 
+class Scope(TypedDict, total=False):
+    """The objects of a kind that are meant; by default all."""
+
+    namespace: str
+    label_selector: str
+    field_selector: str
+
+
 class Cluster(Protocol):
     """Operations of a cluster. Reads return Structs; writes take JSON objects and return the
     result.
@@ -136,24 +144,14 @@ class Cluster(Protocol):
     async def get_raw(self, kind: Kind[T], name: str, namespace: str = "") -> dict[str, Any]:
         """Return the whole object as JSON, for callers that need fields without a Struct."""
 
-    async def list(
-        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> Listing[T]:
+    async def list(self, kind: Kind[T], **scope: Unpack[Scope]) -> Listing[T]:
         """Return all objects by a quorum read (no resourceVersion), paged internally."""
 
-    async def resource_version(
-        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> str:
+    async def resource_version(self, kind: Kind[T], **scope: Unpack[Scope]) -> str:
         """Return the `resource_version` that `list` would return now, without reading the objects."""
 
     def watch(
-        self,
-        kind: Kind[T],
-        *,
-        resource_version: str,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
+        self, kind: Kind[T], *, resource_version: str, **scope: Unpack[Scope]
     ) -> AsyncGenerator[WatchEvent[T] | Broken]:
         """Yield events after `resource_version`, including bookmarks.
 
@@ -204,7 +202,7 @@ class WatchLists(Protocol):
     """What a cluster may offer beyond `Cluster`: a list and the watch after it by one request."""
 
     async def watch_list(
-        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
+        self, kind: Kind[T], **scope: Unpack[Scope]
     ) -> tuple[Listing[T], AsyncGenerator[WatchEvent[T] | Broken]]:
         """Return all objects, as new as by a quorum read, and the events after that, to be closed.
 

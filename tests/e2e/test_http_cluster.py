@@ -140,7 +140,7 @@ async def test_a_reflector_stays_true_over_a_restart_of_the_api_server(make_cont
     plane = make_control_plane()
     cluster = HttpCluster.from_kubeconfig(str(plane.admin_kubeconfig))
     recorder = Recorder()
-    reflector = Reflector(cluster, kinds.RESOURCE_CLAIM, recorder, namespace="default")
+    reflector = Reflector(cluster, kinds.RESOURCE_CLAIM, recorder, scope={"namespace": "default"})
     task = asyncio.create_task(reflector.run())
     try:
         await recorder.until(lambda: recorder.lists == 1)

@@ -104,7 +104,7 @@ class NodeDriver:
         self._events = NodeEvents(cluster, settings.instance or f"{settings.node}/{os.getpid()}", wall, count)
         guard = LoopGuard("watch node", count)
         this_node = f"metadata.name={settings.node}"
-        self._nodes = Reflector(cluster, NODE, self, field_selector=this_node, guard=guard, sleep=sleep)
+        self._nodes = Reflector(cluster, NODE, self, scope={"field_selector": this_node}, guard=guard, sleep=sleep)
         self._publisher = Publisher(
             cluster,
             owns=self._owns,

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -25,6 +25,7 @@ from hami_dra.kube.protocol import (
     Listing,
     NotFound,
     PatchType,
+    Scope,
     ServerVersion,
     Unavailable,
     WatchEvent,
@@ -84,11 +85,8 @@ class MemoryCluster:
         await self._begin(Request("get", kind, namespace, name))
         return self._state.existing(kind, object_key(namespace, name))
 
-    async def list(
-        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> Listing[T]:
-        await self._begin(Request("list", kind, namespace, ""))
-        predicate = _predicate(kind, namespace, label_selector, field_selector)
+    async def list(self, kind: Kind[T], **scope: Unpack[Scope]) -> Listing[T]:
+        predicate = await self._selected("list", kind, scope)
         items: list[T] = []
         broken: list[Broken] = []
         for _, record in sorted(self._state.table(kind).objects.items()):
@@ -102,24 +100,14 @@ class MemoryCluster:
                 broken.append(Broken("ADDED", known, problem))
         return Listing(tuple(items), str(self._state.newest), tuple(broken))
 
-    async def resource_version(
-        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> str:
-        await self._begin(Request("list", kind, namespace, ""))
-        _predicate(kind, namespace, label_selector, field_selector)
+    async def resource_version(self, kind: Kind[T], **scope: Unpack[Scope]) -> str:
+        await self._selected("list", kind, scope)
         return str(self._state.newest)
 
     async def watch(
-        self,
-        kind: Kind[T],
-        *,
-        resource_version: str,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
+        self, kind: Kind[T], *, resource_version: str, **scope: Unpack[Scope]
     ) -> AsyncGenerator[WatchEvent[T] | Broken]:
-        await self._begin(Request("watch", kind, namespace, ""))
-        predicate = _predicate(kind, namespace, label_selector, field_selector)
+        predicate = await self._selected("watch", kind, scope)
         table = self._state.table(kind)
         if resource_version in ("", "0"):
             watcher = table.watcher(self._state.newest, self._state.newest, predicate)
@@ -139,6 +127,22 @@ class MemoryCluster:
                 await watcher.wake.wait()
         finally:
             table.watchers.remove(watcher)
+
+    async def _selected(self, verb: str, kind: Kind[Any], scope: Scope) -> Predicate:
+        """Begin a request about several objects, and return which. Raises ClusterError."""
+        namespace = scope.get("namespace", "")
+        await self._begin(Request(verb, kind, namespace, ""))
+        try:
+            labels = label_predicate(scope.get("label_selector", ""))
+            fields = field_predicate(scope.get("field_selector", ""), kind.plural)
+        except InvalidSelector as error:
+            raise Invalid(f"list {kind.plural}: {error}") from None
+
+        def matches(raw: Mapping[str, Any]) -> bool:
+            inside = not namespace or raw["metadata"].get("namespace") == namespace
+            return inside and labels(raw) and fields(raw)
+
+        return matches
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -375,19 +379,6 @@ def _read(kind: Kind[T], record: Record) -> T:
         return record.read(kind)
     except msgspec.ValidationError as error:
         raise Invalid(f"{kind.name} {record.raw['metadata']['name']}: {error}") from None
-
-
-def _predicate(kind: Kind[Any], namespace: str, label_selector: str, field_selector: str) -> Predicate:
-    try:
-        labels, fields = label_predicate(label_selector), field_predicate(field_selector, kind.plural)
-    except InvalidSelector as error:
-        raise Invalid(f"list {kind.plural}: {error}") from None
-
-    def matches(raw: Mapping[str, Any]) -> bool:
-        inside = not namespace or raw["metadata"].get("namespace") == namespace
-        return inside and labels(raw) and fields(raw)
-
-    return matches
 
 
 def _event(kind: Kind[T], event: Any, record: Record) -> WatchEvent[T] | Broken:
