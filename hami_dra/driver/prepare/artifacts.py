@@ -325,8 +325,7 @@ def _looked_at(held: GrantedDevice, claim: str, records: Mapping[str, Record]) -
 def _answers(
     driver: str, record: Record, arrangement: ViewArrangement, edits: Mapping[str, Edits]
 ) -> tuple[PreparedDevice, ...]:
-    requests = tuple(dict.fromkeys(held.parent for held in record.held))
-    rank = {name: place for place, name in enumerate(answer_order(requests, record.uid, arrangement.view_of))}
+    rank = {name: place for place, name in enumerate(answer_order(record.requests, record.uid, arrangement.view_of))}
     return tuple(
         PreparedDevice(
             requests=(held.parent,),

@@ -133,3 +133,13 @@ class Record(Struct, frozen=True):
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def requests(self) -> tuple[str, ...]:
+        """Return the parent requests with devices of this driver, in the order of the results."""
+        return tuple(dict.fromkeys(held.parent for held in self.held))
+
+    @property
+    def joinable(self) -> bool:
+        """Return whether pods that are not known yet may use it: it was not generated for one pod."""
+        return not self.owner_pod
