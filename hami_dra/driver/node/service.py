@@ -21,11 +21,11 @@ from hami_dra.api.hardware import Card
 from hami_dra.api.kinds import NODE
 from hami_dra.api.resource import ResourceSlice
 from hami_dra.discovery.backend import Backend
+from hami_dra.driver.fence import QUIET, Fence
 from hami_dra.driver.node.claims import HeldClaims
 from hami_dra.driver.node.damping import FlapDamper
 from hami_dra.driver.node.driver_runtime import DriverRuntime, Surroundings, empty_pool
 from hami_dra.driver.node.events import NodeEvents
-from hami_dra.driver.node.fence_watch import FenceWatch
 from hami_dra.driver.node.hardware import Hardware
 from hami_dra.driver.node.leftovers import RESULTS, LeftoverSources, LeftoverWatch
 from hami_dra.driver.node.metrics import DriverMetrics
@@ -36,6 +36,7 @@ from hami_dra.driver.node.settings import NodeSettings, OnExit
 from hami_dra.driver.node.threads import InThread, in_thread
 from hami_dra.driver.node.usage_watch import UsageWatch
 from hami_dra.driver.publisher import NotPublished, PoolKey, Publisher
+from hami_dra.driver.taints import is_fenced
 from hami_dra.kube.guard import LoopGuard
 from hami_dra.kube.protocol import Cluster
 from hami_dra.kube.reflector import Reflector
@@ -49,6 +50,8 @@ log = logging.getLogger(__name__)
 _BREATH: Final = 0.2
 """Minimum seconds between two decisions: a burst of changes is one change of a slice."""
 _WITHDRAW_SECONDS: Final = 10.0
+_SELDOM: Final = 300.0
+"""Seconds between polls of the fence while nothing urgent depends on them."""
 
 
 class Plugin(Protocol):
@@ -97,7 +100,7 @@ class NodeDriver:
         self._sleep = sleep
         self._call = call
         self._news = asyncio.Event()
-        self._fence = FenceWatch(cluster, settings.fence_mode, self._published, self._news.set, sleep)
+        self._fence = Fence(cluster, settings.fence_mode, now=lambda: asyncio.get_running_loop().time())
         self.metrics.begin()
         count = self.metrics.internal_error
         self._guard = LoopGuard("offers", count)
@@ -201,8 +204,8 @@ class NodeDriver:
                 group.create_task(self._tell_nothing_found(), name="nothing found")
                 await self._nodes.wait_synced()
                 await self._publisher.reflector.wait_synced()
-                await self._fence.refresh()
-                group.create_task(self._fence.run(), name="fence")
+                await self._fence.refresh_until_it_succeeds(self._sleep)
+                group.create_task(self._follow_fence(), name="fence")
                 group.create_task(self._keep(), name="offers")
         finally:
             if self._settings.on_exit is OnExit.WITHDRAW:
@@ -300,7 +303,7 @@ class NodeDriver:
             node,
             published,
             self._claims.held if self._claims is not None else (),
-            self._fence.in_slices(runtime.driver, published),
+            self._fence.in_slices(runtime.driver, tainted=is_fenced(published)),
         )
         cordoned = runtime.cordoned(node)
         pool = empty_pool(runtime.driver, around.place)
@@ -331,6 +334,17 @@ class NodeDriver:
         if not wanted or not all(runtime.hardware.found for runtime in wanted):
             return None
         return [card for runtime in wanted for card in runtime.hardware.cards]
+
+    async def _follow_fence(self) -> None:
+        """Poll the fence, unless the operator has fixed its mode: after an upgrade the cluster may support
+        DeviceTaintRules, and then the taint leaves the slices. A watch on every node would cost more
+        than the information is worth.
+        """
+        while self._fence.mode == "auto":
+            awaited = self._fence.is_served and is_fenced(self._published())
+            await self._sleep(QUIET if awaited else _SELDOM)
+            await self._fence.refresh_until_it_succeeds(self._sleep)
+            self._news.set()
 
     def _published(self) -> list[ResourceSlice]:
         keys = [PoolKey(runtime.driver, self._settings.node) for runtime in self.runtimes.values()]
