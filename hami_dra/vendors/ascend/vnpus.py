@@ -27,11 +27,11 @@ from typing import Final
 from hami_dra.api.containers import RuntimePartition
 from hami_dra.api.hardware import Card
 from hami_dra.discovery.errors import Unreadable, shown
+from hami_dra.discovery.reading import cells_of
 from hami_dra.discovery.tool import Tool
 from hami_dra.vendors.ascend.discovery import TOOL
 from hami_dra.vendors.ascend.models import series_of
 from hami_dra.vendors.ascend.records import AscendRecord
-from hami_dra.vendors.ascend.table import cells_of
 
 _LISTING: Final = "npu-smi info -t info-vnpu"
 _COLUMNS: Final = ["Vnpu ID", "Vgroup ID", "Container ID", "Status", "Template Name"]

@@ -22,7 +22,7 @@ from hami_dra.discovery.listing_reader import ListingReader, trace_in
 from hami_dra.discovery.matching import Trace
 from hami_dra.discovery.matrix import Matrix, parse_matrix
 from hami_dra.discovery.memory import CARDS_FILE, CardMemory, Listing
-from hami_dra.discovery.reading import MAX_INDEX, bus_id, identity, memory, name, name_if_said, said, whole
+from hami_dra.discovery.reading import MAX_INDEX, bus_id, cells_of, identity, memory, name, name_if_said, said, whole
 from hami_dra.discovery.sysfs import SYS, placed
 from hami_dra.discovery.tool import Tool
 from hami_dra.vendors.enflame.records import EnflameRecord
@@ -165,12 +165,12 @@ def parse_table(text: str) -> Devices:
     reader = ListingReader(_TABLE)
     lines = iter(enumerate(text.splitlines(), start=1))
     for number, line in lines:
-        cells = _cells(line)
+        cells = cells_of(line)
         if len(cells) < 3 or not _FIRST.fullmatch(cells[0]):
             continue
         _, below = next(lines, (0, ""))
         with reader.line(number, line, trace_in(line)):
-            device = _table_device(cells, _cells(below), version)
+            device = _table_device(cells, cells_of(below), version)
             devices.setdefault(device.index, device)
     reader.require(devices, "a table of devices, got none")
     return Devices(devices, tuple(reader.problems), tuple(reader.seen))
@@ -219,11 +219,6 @@ def _faults(index: int, values: Values) -> Iterable[Fault]:
         value = values.get((section, key), "")
         if value and value.lower() != good:
             yield Fault(code=code, message=f"{_QUERY} says {section}, {key}: {shown(value)} of DEV ID {index}")
-
-
-def _cells(line: str) -> list[str]:
-    bare = line.strip()
-    return [" ".join(cell.split()) for cell in bare.strip("|").split("|")] if bare.startswith("|") else []
 
 
 def _table_device(cells: list[str], below: list[str], version: str) -> ListedDevice:

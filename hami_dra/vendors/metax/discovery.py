@@ -23,7 +23,18 @@ from hami_dra.discovery.listing_reader import ListingReader, trace_in
 from hami_dra.discovery.matching import Trace
 from hami_dra.discovery.matrix import Matrix, parse_matrix
 from hami_dra.discovery.memory import CARDS_FILE, CardMemory, Listing
-from hami_dra.discovery.reading import MAX_INDEX, bus_id, bus_id_in, identity, memory, name, name_if_said, said, whole
+from hami_dra.discovery.reading import (
+    MAX_INDEX,
+    bus_id,
+    bus_id_in,
+    cells_of,
+    identity,
+    memory,
+    name,
+    name_if_said,
+    said,
+    whole,
+)
 from hami_dra.discovery.sysfs import SYS, placed
 from hami_dra.discovery.tool import Tool
 from hami_dra.vendors.metax.records import MetaxRecord
@@ -159,13 +170,13 @@ def parse_table(text: str) -> Table:
     rows: dict[int, TableRow] = {}
     reader = ListingReader(_TABLE)
     for group in _groups(text):
-        first = [cell.lower() for cell in _cells(group[0][1])]
+        first = [cell.lower() for cell in cells_of(group[0][1])]
         if len(group) > 1 and "bus-id" in first:
-            header = (first, [cell.lower() for cell in _cells(group[1][1])])
+            header = (first, [cell.lower() for cell in cells_of(group[1][1])])
         elif header and len(group) > 1:
             number, line = group[0]
             with reader.line(number, line, trace_in(line)):
-                row = _table_row(header, _cells(line), _cells(group[1][1]))
+                row = _table_row(header, cells_of(line), cells_of(group[1][1]))
                 rows.setdefault(row.index, row)
     reader.require(rows, "a table with the columns Bus-id and Memory-Usage, got none")
     driver, runtime = versions.get("Kernel Mode Driver Version", ""), versions.get("MACA Version", "")
@@ -230,11 +241,6 @@ def _groups(text: str) -> Iterator[list[tuple[int, str]]]:
             return
     if group:
         yield group
-
-
-def _cells(line: str) -> list[str]:
-    """Return both cells: `| 0  MetaX C500 | 0  Off |`, inner runs of spaces joined to one."""
-    return [" ".join(cell.split()) for cell in line.strip().strip("|").split("|")]
 
 
 def _table_row(header: tuple[list[str], list[str]], first: list[str], second: list[str]) -> TableRow:

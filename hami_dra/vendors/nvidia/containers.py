@@ -20,7 +20,16 @@ from hami_dra.api.containers import CdiDevice, ContainerPlace, DeviceNode, Edits
 from hami_dra.api.hardware import Card
 from hami_dra.api.nodelacks import Lack, LackKind
 from hami_dra.api.options import VendorSettings
-from hami_dra.vendors.grants import Grant, grants, listed, needed_nodes, node_number, optional_nodes, without_doubles
+from hami_dra.vendors.grants import (
+    ByAmount,
+    Grant,
+    grants,
+    listed,
+    needed_nodes,
+    node_number,
+    optional_nodes,
+    without_doubles,
+)
 from hami_dra.vendors.nvidia.driver_files import CDI_KIND, VISIBLE, driver_files, library_versions, loaded_version
 from hami_dra.vendors.nvidia.hami_core import DISABLED, is_instance, limiting, limits_of, not_limiting
 from hami_dra.vendors.nvidia.options import IMEX_CHANNELS, LIBRARY_RUNTIME_CLASS, USAGE_CACHE, Keeping
@@ -48,7 +57,7 @@ _UNREAD: Final = (
 )
 
 
-class NvidiaContainers:
+class NvidiaContainers(ByAmount):
     """Implements `hami_dra.api.containers.ContainerVendor`."""
 
     name = "nvidia"
@@ -57,10 +66,6 @@ class NvidiaContainers:
 
     def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:
         return sites(cards)
-
-    def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:  # noqa: ARG002
-        """Return no assignment: amounts define everything."""
-        return {}
 
     def edits(self, tenancies: Sequence[Tenancy], place: ContainerPlace, host: Host) -> Edits:
         held = grants(tenancies)
