@@ -61,7 +61,6 @@ Item = TypeVar("Item")
 
 _CONTENT_TYPES: Final[Mapping[protocol.PatchType, str]] = {
     protocol.MERGE: "application/merge-patch+json",
-    protocol.JSON: "application/json-patch+json",
     protocol.APPLY: "application/apply-patch+yaml",  # JSON is YAML
 }
 
@@ -216,7 +215,7 @@ class HttpCluster:
         self,
         kind: Kind[T],
         name: str,
-        patch: protocol.Body | Sequence[protocol.Body],
+        patch: protocol.Body,
         *,
         namespace: str = "",
         subresource: str = "",
@@ -225,8 +224,8 @@ class HttpCluster:
         force: bool = False,
     ) -> T:
         what, path = _target("patch", kind, namespace, name, subresource)
-        document: Any = patch
-        if patch_type == protocol.APPLY and isinstance(patch, Mapping):
+        document = patch
+        if patch_type == protocol.APPLY:
             document = {"apiVersion": kind.api_version, "kind": kind.name, **patch}
         query = {"fieldManager": field_manager} | ({"force": "true"} if force else {})
         asked_at = boot_clock()

@@ -18,7 +18,7 @@ Errors, each with what to do next::
     └── Unavailable     no clear answer: the write may have happened or not; only a read can tell
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final, Generic, Literal, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
 
 from msgspec import Struct
@@ -28,9 +28,8 @@ from hami_dra.api.meta import Object
 
 T = TypeVar("T", bound=Object)
 Body = Mapping[str, Any]
-PatchType = Literal["merge", "json", "apply"]
+PatchType = Literal["merge", "apply"]
 MERGE: Final[PatchType] = "merge"
-JSON: Final[PatchType] = "json"
 APPLY: Final[PatchType] = "apply"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """What to accept of a list of which only the metadata of the objects matter."""
@@ -166,7 +165,7 @@ class Cluster(Protocol):
         self,
         kind: Kind[T],
         name: str,
-        patch: Body | Sequence[Body],
+        patch: Body,
         *,
         namespace: str = "",
         subresource: str = "",

@@ -15,7 +15,6 @@ from hami_dra.kube.credentials import Access, FixedIdentity, TokenFile
 from hami_dra.kube.http import FIRST, MOST, PAGE_BYTES, HttpCluster, PageSize
 from hami_dra.kube.protocol import (
     APPLY,
-    JSON,
     AlreadyExists,
     Broken,
     ClusterError,
@@ -675,7 +674,6 @@ async def test_the_put_is_guarded_as_the_patch_was(server, cluster):
     [
         ({"spec": {"devices": None}}, {}),
         (MARK, {"subresource": "status"}),
-        ([{"op": "add", "path": "/metadata/annotations", "value": {}}], {"patch_type": JSON}),
     ],
 )
 async def test_other_patches_are_refused_as_ever(server, cluster, patch, options):

@@ -1,7 +1,7 @@
 """The verbs of the memory cluster: checks, changes and answers of each request. See the package."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar, Unpack, cast
 
@@ -12,7 +12,7 @@ from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.kube.embedded.api_server import eviction, patches, rules
 from hami_dra.kube.embedded.api_server.history import Record
-from hami_dra.kube.embedded.api_server.requests import Admission, Request, default_kinds, patched
+from hami_dra.kube.embedded.api_server.requests import Admission, Request, default_kinds
 from hami_dra.kube.embedded.api_server.state import MemoryState, object_key
 from hami_dra.kube.protocol import (
     APPLY,
@@ -179,7 +179,7 @@ class MemoryCluster:
         self,
         kind: Kind[T],
         name: str,
-        patch: Body | Sequence[Body],
+        patch: Body,
         *,
         namespace: str = "",
         subresource: str = "",
@@ -196,8 +196,11 @@ class MemoryCluster:
             return await self._create_by_apply(kind, name, namespace, patch)
         if before is None:
             raise NotFound(f'patch {kind.name}: {kind.plural} "{key}" not found')
-        merged = patched(kind, before.raw, patch, patch_type)
-        meta = merged["metadata"]
+        merge = patches.apply_patch if patch_type == APPLY else patches.merge_patch
+        merged = merge(before.raw, patch)
+        meta = merged.get("metadata")
+        if not isinstance(meta, dict):
+            raise Invalid(f"patch {kind.name} {name}: metadata is required")
         if str(meta.get("resourceVersion") or before.version) != str(before.version):
             raise Conflict(
                 f'patch {kind.name}: Operation cannot be fulfilled on {kind.plural} "{key}": the object has been '
@@ -213,9 +216,7 @@ class MemoryCluster:
             kind, key, before, rules.updated(cast("Kind[Object]", kind), before.raw, merged, subresource)
         )
 
-    async def _create_by_apply(self, kind: Kind[T], name: str, namespace: str, patch: Body | Sequence[Body]) -> T:
-        if not isinstance(patch, Mapping):
-            raise Invalid(f"apply {kind.name} {name}: the body must be an object")
+    async def _create_by_apply(self, kind: Kind[T], name: str, namespace: str, patch: Body) -> T:
         if (patch.get("metadata") or {}).get("uid"):
             raise Conflict(f'apply {kind.name}: {kind.plural} "{name}" with that uid is gone')
         body = patches.merge_patch(patch, {"metadata": {"name": name}})
