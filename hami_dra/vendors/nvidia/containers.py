@@ -75,7 +75,7 @@ class NvidiaContainers(ByAmount):
         limited = limiting(tenancies, limits, place, host) if limits else Edits()
         cdi, stale = _cdi_devices(held, visible, host)
         files = None if cdi else driver_files(host)
-        driver = files.edits if files is not None else Edits()
+        driver = files or Edits()
         unbrought = () if cdi or files is not None else _runtime_notes(place, host.settings.options)
         nodes = () if cdi else _nodes(held, host)
         return replace(
@@ -193,7 +193,7 @@ def _lacking_libraries(cards: Sequence[Card], host: Host) -> list[str]:
         files = driver_files(host)
     except Unpreparable as error:
         return [*stale, str(error)]
-    return [*stale, *(files.edits.notes if files is not None else ())]
+    return [*stale, *(files.notes if files is not None else ())]
 
 
 def _lacking_capabilities(host: Host) -> list[str]:
