@@ -99,7 +99,7 @@ class Watches:
     async def with_list(
         self, kind: Kind[T], path: str, query: Query
     ) -> tuple[Listing[T], AsyncGenerator[WatchEvent[T] | Broken]]:
-        """See `WatchLists.watch_list`. `query`: selectors."""
+        """See `lister_watcher.WatchLists`. `query`: selectors."""
         what = f"watch {kind.plural} from the beginning"
         if kind.path() in self._unlisted:
             raise Invalid(f"{what}: the server does not send initial events")

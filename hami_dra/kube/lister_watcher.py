@@ -5,15 +5,29 @@ Used by `reflector.Reflector`, one for each; named after client-go's.
 
 import logging
 from collections.abc import AsyncGenerator
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar, Unpack, runtime_checkable
 
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
-from hami_dra.kube.protocol import Broken, Cluster, ClusterError, Listing, NotFound, Scope, WatchEvent, WatchLists
+from hami_dra.kube.protocol import Broken, Cluster, ClusterError, Listing, NotFound, Scope, WatchEvent
 
 T = TypeVar("T", bound=Object)
 
 log = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class WatchLists(Protocol):
+    """What a cluster may offer beyond `Cluster`: a list and the watch after it by one request."""
+
+    async def watch_list(
+        self, kind: Kind[T], **scope: Unpack[Scope]
+    ) -> tuple[Listing[T], AsyncGenerator[WatchEvent[T] | Broken]]:
+        """Return all objects, as new as by a quorum read, and the events after that, to be closed.
+
+        Any ClusterError but NotFound says no more than that this way is barred, for now or for good:
+        use `list` and `watch`.
+        """
 
 
 class ListerWatcher(Generic[T]):

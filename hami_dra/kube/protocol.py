@@ -19,7 +19,7 @@ Errors, each with what to do next::
 """
 
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Final, Generic, Literal, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
+from typing import Any, Final, Generic, Literal, Protocol, TypedDict, TypeVar, Unpack
 
 from msgspec import Struct
 
@@ -126,8 +126,7 @@ class Scope(TypedDict, total=False):
 
 
 class Cluster(Protocol):
-    """Operations of a cluster. Reads return Structs; writes take JSON objects and return the
-    result.
+    """Operations of a cluster. Reads return Structs; writes take JSON objects and return the result.
 
     To guard a write, put `metadata.resourceVersion` (and `metadata.uid`) into the patch: the server
     answers `Conflict` if it is not the newest.
@@ -194,17 +193,3 @@ class Cluster(Protocol):
         """
 
     async def close(self) -> None: ...
-
-
-@runtime_checkable
-class WatchLists(Protocol):
-    """What a cluster may offer beyond `Cluster`: a list and the watch after it by one request."""
-
-    async def watch_list(
-        self, kind: Kind[T], **scope: Unpack[Scope]
-    ) -> tuple[Listing[T], AsyncGenerator[WatchEvent[T] | Broken]]:
-        """Return all objects, as new as by a quorum read, and the events after that, to be closed.
-
-        Any ClusterError but NotFound says no more than that this way is barred, for now or for good:
-        use `list` and `watch`.
-        """

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from hami_dra.api import kinds
-from hami_dra.kube.embedded.api_server.patches import apply_patch, merge_patch
+from hami_dra.kube.embedded.api_server.rules import apply_patch, merge_patch
 from hami_dra.kube.protocol import APPLY, Conflict, Forbidden, Invalid, NotFound, ServerVersion, Unavailable
 from hami_dra.kube.requirements import UnsupportedKubernetes, require_version
 from hami_dra.kube.selectors import InvalidSelector, field_predicate, label_predicate

@@ -10,7 +10,7 @@ import msgspec
 from hami_dra.api import kinds
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
-from hami_dra.kube.embedded.api_server import eviction, patches, rules
+from hami_dra.kube.embedded.api_server import eviction, rules
 from hami_dra.kube.embedded.api_server.history import Record
 from hami_dra.kube.embedded.api_server.requests import Admission, Request, default_kinds
 from hami_dra.kube.embedded.api_server.state import MemoryState, object_key
@@ -162,7 +162,7 @@ class MemoryCluster:
         for admit in self.admission:
             raw = await admit(Admission(kind, space, raw, dry_run))
         _check_shape(kind, raw)
-        raw = rules.created(cast("Kind[Object]", kind), raw)
+        raw = rules.created(kind, raw)
         if kind.plural == "pods":
             self._set_priority(raw)
         raw["metadata"] = {key: value for key, value in raw["metadata"].items() if key != "deletionTimestamp"} | {
@@ -188,7 +188,7 @@ class MemoryCluster:
         force: bool = False,  # noqa: ARG002 (fields have no owners here)
     ) -> T:
         await self._begin(Request("patch", kind, namespace, name, subresource, patch))
-        if subresource and not (subresource == "status" and rules.has_status(cast("Kind[Object]", kind))):
+        if subresource and not (subresource == "status" and rules.has_status(kind)):
             raise NotFound(f"patch {kind.plural}/{subresource}: the server could not find the requested resource")
         key = object_key(namespace, name)
         before = self._state.table(kind).objects.get(key)
@@ -196,7 +196,7 @@ class MemoryCluster:
             return await self._create_by_apply(kind, name, namespace, patch)
         if before is None:
             raise NotFound(f'patch {kind.name}: {kind.plural} "{key}" not found')
-        merge = patches.apply_patch if patch_type == APPLY else patches.merge_patch
+        merge = rules.apply_patch if patch_type == APPLY else rules.merge_patch
         merged = merge(before.raw, patch)
         meta = merged.get("metadata")
         if not isinstance(meta, dict):
@@ -212,14 +212,12 @@ class MemoryCluster:
                 f"UID in object meta: {before.raw['metadata']['uid']}"
             )
         _check_shape(kind, merged)
-        return self._store_update(
-            kind, key, before, rules.updated(cast("Kind[Object]", kind), before.raw, merged, subresource)
-        )
+        return self._store_update(kind, key, before, rules.updated(kind, before.raw, merged, subresource))
 
     async def _create_by_apply(self, kind: Kind[T], name: str, namespace: str, patch: Body) -> T:
         if (patch.get("metadata") or {}).get("uid"):
             raise Conflict(f'apply {kind.name}: {kind.plural} "{name}" with that uid is gone')
-        body = patches.merge_patch(patch, {"metadata": {"name": name}})
+        body = rules.merge_patch(patch, {"metadata": {"name": name}})
         return await self.create(kind, body, namespace=namespace)
 
     async def delete(
