@@ -1,5 +1,4 @@
-"""The kernel's data on the place of a card: root complex, NUMA node and distances on PCIe, from
-`/sys`.
+"""The kernel's data on the place of a card: root complex, NUMA node and distances on PCIe, from `/sys`.
 
 Called by all back ends. In: PCI bus ids. Out: places; unreadable values are unknown. Reads only.
 """

@@ -41,8 +41,7 @@ class PageSize(Struct):
     limit: int = FIRST
 
     def learn(self, count: int, size: int) -> None:
-        """`count` objects came in a body of `size` bytes. The next page is at most twice as long as
-        this one was to be.
+        """`count` objects came in a body of `size` bytes. The next page is at most twice as long as this one was to be.
 
         >>> pages = PageSize()
         >>> pages.learn(25, 100_000)
@@ -68,8 +67,7 @@ _CONTENT_TYPES: Final[Mapping[protocol.PatchType, str]] = {
 def connect(
     kubeconfig: str | None = None, context: str | None = None, *, timeouts: Timeouts | None = None
 ) -> "HttpCluster":
-    """Connect with the given kubeconfig, else the pod's service account, else the default
-    kubeconfig.
+    """Connect with the given kubeconfig, else the pod's service account, else the default kubeconfig.
 
     The default is $KUBECONFIG or ~/.kube/config. Raises ConfigError.
     """
@@ -244,8 +242,7 @@ class HttpCluster:
     async def _patch_verbatim(
         self, what: str, path: str, query: Mapping[str, str], patch: protocol.Body, asked_at: float
     ) -> bytes:
-        """Retry, once and within the deadline, a metadata patch that the server refuses as a spec
-        change.
+        """Retry, once and within the deadline, a metadata patch that the server refuses as a spec change.
 
         The server rewrites the spec's JSON in any patch; see `metadata_put`.
         """

@@ -70,8 +70,7 @@ class Election(Protocol):
         """Return whether this process may write now. Call right before every write."""
 
     def edit_annotation(self, key: str, edit: Edit) -> None:
-        """Change an annotation of the Lease with the next renewal, based on its content at that
-        time.
+        """Change an annotation of the Lease with the next renewal, based on its content at that time.
 
         May be called from any thread. `edit` is pure, may be called several times, and must be
         idempotent, because a write without an answer is repeated.

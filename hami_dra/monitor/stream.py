@@ -1,5 +1,4 @@
-"""A tool that prints one report a line until it is stopped, kept running. Used by `neuron`, in a
-thread.
+"""A tool that prints one report a line until it is stopped, kept running. Used by `neuron`, in a thread.
 
 It ends with this process in every case: `close` kills it with everything it started; if this
 process is killed, its output pipe has no reader any more, so the next line it prints ends it

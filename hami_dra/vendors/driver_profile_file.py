@@ -1,5 +1,4 @@
-"""The file format `DriverProfile`: what a driver that hami-dra does not ship publishes, and what it
-means.
+"""The file format `DriverProfile`: what a driver that hami-dra does not ship publishes, and what it means.
 
 Read by the option `--manage-profile`. In: one document, as JSON. Out: a `DriverProfile`, or
 `InvalidDriverProfile`, which names the field and the fix. Pure.

@@ -1,5 +1,4 @@
-"""Old extended resource names (`nvidia.com/gpumem`): the interface of each vendor that has such
-names.
+"""Old extended resource names (`nvidia.com/gpumem`): the interface of each vendor that has such names.
 
 Called by `controller.webhook`. In: the resource lists of one container and the annotations of its
 pod. Out: a `LegacyRequest` in terms of the capacities that the vendor's driver publishes, CEL
@@ -75,8 +74,7 @@ class LegacyRequest(CardChoice, frozen=True, omit_defaults=True, forbid_unknown_
         return not self.alternatives and super().is_only(capacity)
 
     def joined(self, other: "LegacyRequest") -> "LegacyRequest | None":
-        """Return the smallest request that covers both, for containers that never run at the same
-        time.
+        """Return the smallest request that covers both, for containers that never run at the same time.
 
         None if it cannot be determined: a percentage of an unknown card and a number of bytes, two
         series, alternatives, a partition and anything else, or whole cards of one size and more
@@ -138,8 +136,7 @@ class ContainerResources(Struct, frozen=True):
         return f'resources.{"limits" if name in self.limits else "requests"}["{name}"]'
 
     def whole(self, name: str, meaning: str, most: int, *, in_mib: bool = False) -> int | None:
-        """Return a whole number from 0 to `most`, or None when it is not given. Raises
-        InvalidLegacy.
+        """Return a whole number from 0 to `most`, or None when it is not given. Raises InvalidLegacy.
 
         `meaning` completes the sentence "it ...": counts cards.
 

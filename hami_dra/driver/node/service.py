@@ -244,8 +244,7 @@ class NodeDriver:
             await asyncio.wait(watches)
 
     async def _take_turn(self, runtime: DriverRuntime) -> None:
-        """Take the publisher lock; release it on cancellation, without waiting for kubelet's last
-        call.
+        """Take the publisher lock; release it on cancellation, without waiting for kubelet's last call.
 
         Slices to be withdrawn are withdrawn before the other driver publishes.
         """

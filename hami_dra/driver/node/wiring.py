@@ -1,5 +1,4 @@
-"""Assemble the server of kubelet's calls for one driver: gRPC services, preparation, claim status,
-health, metrics.
+"""Assemble the server of kubelet's calls for one driver: gRPC services, preparation, claim status, health, metrics.
 
 Created by the CLI; `NodeDriver` gets `plugins`. No decisions are made here: it only creates the
 parts and connects them.

@@ -70,8 +70,7 @@ class ArtifactWriter:
             self._partitions.check_free(record.key, held)
 
     def make_partitions(self, records: Records, uid: str) -> None:
-        """Create the record's partitions that have no id, and put cards that it holds as one out of
-        MIG mode.
+        """Create the record's partitions that have no id, and put cards that it holds as one out of MIG mode.
 
         The record must be on the disk; each partition is stored in `records` as soon as it exists.
         """

@@ -1,5 +1,4 @@
-"""The driver's record of a prepared claim: enough to answer again, repair, count devices in use,
-and unprepare.
+"""The driver's record of a prepared claim: enough to answer again, repair, count devices in use, and unprepare.
 
 Created by `claim` and `plan`, written by `checkpoint`. Plain data, frozen; a change creates a new
 record. Amounts are whole base units (bytes, percent, counts).

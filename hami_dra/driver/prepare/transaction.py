@@ -1,5 +1,4 @@
-"""Prepare and unprepare claims, many at a time: the work behind kubelet's calls, without the
-waiting.
+"""Prepare and unprepare claims, many at a time: the work behind kubelet's calls, without the waiting.
 
 Called by `preparation`, one batch at a time, in a thread. In: jobs (claims and pods from the API
 server; uids to unprepare). Out: one outcome per claim: the answer to kubelet, or the sentence with

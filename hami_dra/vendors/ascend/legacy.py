@@ -127,8 +127,7 @@ def _request(family: ResourceFamily, resources: legacy.ContainerResources) -> le
 
 
 def _modules(family: ResourceFamily, resources: legacy.ContainerResources, count: int) -> int:
-    """Return how many modules a number of whole NPUs takes; a single NPU takes its module, as in
-    HAMi.
+    """Return how many modules a number of whole NPUs takes; a single NPU takes its module, as in HAMi.
 
     Raises InvalidLegacy for another number that is no multiple.
     """

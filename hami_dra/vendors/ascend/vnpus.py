@@ -74,8 +74,7 @@ def _chip(card: Card) -> tuple[int, int] | None:
 
 
 def parse_vnpus(text: str) -> list[RuntimePartition]:
-    """Parse the listing of one chip. Raises Unreadable unless every line after the total is as
-    expected.
+    """Parse the listing of one chip. Raises Unreadable unless every line after the total is as expected.
 
     For a vNPU that it cannot read, npu-smi prints the values of the one before, or zeros without a
     template. A row that repeats the one before is therefore left out.

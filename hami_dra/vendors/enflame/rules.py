@@ -31,8 +31,7 @@ def pairs_of(layout: protocol.Layout) -> Pairs:
 
 
 def closest(layout: protocol.Layout, free: int, count: int) -> Iterator[protocol.CandidateTier]:
-    """Yield sets of `count` of the cards in `free` (bit mask): highest sum of pair scores first,
-    then the least damage.
+    """Yield sets of `count` of the cards in `free` (bit mask): highest sum of pair scores first, then the least damage.
 
     Of a single card only the damage is left: the sum of its pair scores with the other free cards,
     the lowest first.

@@ -1,5 +1,4 @@
-"""AWS Neuron devices, through `neuron-ls` and the kernel driver's files below
-`/sys/devices/virtual/neuron_device`.
+"""AWS Neuron devices, through `neuron-ls` and the kernel driver's files below `/sys/devices/virtual/neuron_device`.
 
 Called by the node driver. `neuron-ls --json-output` has devices, memory, neighbours and PCI; the
 files have names, serial numbers and error counts, and replace the tool if it is missing. Parsers

@@ -1,5 +1,4 @@
-"""The edits of a container with NVIDIA cards: shared by HAMi-core (`hami_core`), whole, or MIG
-instances.
+"""The edits of a container with NVIDIA cards: shared by HAMi-core (`hami_core`), whole, or MIG instances.
 
 Called through the vendor registry. In: tenancies. Out: edits. Pure.
 

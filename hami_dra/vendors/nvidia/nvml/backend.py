@@ -1,5 +1,4 @@
-"""NVIDIA GPUs, as a back end: NVML opened once, cards read on request, health from events and
-checks.
+"""NVIDIA GPUs, as a back end: NVML opened once, cards read on request, health from events and checks.
 
 Called by the node driver, one call at a time (calls wait for each other). A call that hangs is
 given up after a time (`visits`).
