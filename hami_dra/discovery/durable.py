@@ -56,7 +56,7 @@ class DurableFile:
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(self.path)
-            _sync(self.path.parent)
+            sync_folder(self.path.parent)
         except OSError as error:
             raise NotStored(f"{self.path} cannot be written: {error.strerror}: free space on this disk") from error
         self._stamp = self._now()
@@ -85,8 +85,9 @@ def boot_id(path: Path = BOOT_ID) -> str:
         return ""
 
 
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync_folder(folder: Path) -> None:
+    """Write the names in a folder to the disk. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

@@ -77,19 +77,13 @@ def connect(
 class HttpCluster:
     """The `Cluster` protocol over HTTP. Close it when done."""
 
-    def __init__(self, access: Access, *, timeouts: Timeouts | None = None, user_agent: str = "hami-dra") -> None:
+    def __init__(self, access: Access, *, timeouts: Timeouts | None = None) -> None:
         self.namespace = access.namespace
         """Namespace of the service account or of the kubeconfig's context."""
         self._timeouts = timeouts or Timeouts()
-        self._transport = Transport(access, self._timeouts, user_agent)
+        self._transport = Transport(access, self._timeouts)
         self._own_writes = OwnWrites()
         self._watches = Watches(self._transport, self._timeouts, self._own_writes)
-
-    @classmethod
-    def from_kubeconfig(
-        cls, path: str | None = None, context: str | None = None, *, timeouts: Timeouts | None = None
-    ) -> "HttpCluster":
-        return cls(credentials.from_kubeconfig(path, context), timeouts=timeouts)
 
     # --- reading ----------------------------------------------------------------------------------
 

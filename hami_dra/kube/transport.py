@@ -161,10 +161,9 @@ class _Unanswered:
 
 
 class Transport:
-    def __init__(self, access: Access, timeouts: Timeouts, user_agent: str) -> None:
+    def __init__(self, access: Access, timeouts: Timeouts) -> None:
         self.timeouts = timeouts
         self._access = access
-        self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
 
     async def read(self, what: str, path: str, query: Mapping[str, str], *, accept: str = JSON_TYPE) -> bytes:
@@ -280,7 +279,7 @@ class Transport:
             self._session = aiohttp.ClientSession(
                 # Compression costs both sides more than a cluster's network; Kubernetes' own components
                 # disable it, too.
-                headers={"Accept-Encoding": "identity", "User-Agent": self._user_agent},
+                headers={"Accept-Encoding": "identity", "User-Agent": "hami-dra"},
                 cookie_jar=aiohttp.DummyCookieJar(),
                 connector=aiohttp.TCPConnector(
                     # watches hold connections for minutes; callers bound their own concurrency

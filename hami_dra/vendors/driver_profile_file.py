@@ -120,10 +120,6 @@ def parse_driver_profile(raw: Any) -> DriverProfile:
     return _profile(found)
 
 
-def driver_profile_schema() -> dict[str, Any]:
-    return msgspec.json.schema(DriverProfileFile)
-
-
 def _profile(found: DriverProfileFile) -> DriverProfile:
     attributes, capacity = found.attributes, found.capacity
     partition = None if attributes.partition is UNSET else attributes.partition

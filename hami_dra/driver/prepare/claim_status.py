@@ -188,8 +188,6 @@ class ClaimStatusWriter:
         """Apply the status. Raises ClusterError if a retry may succeed."""
         meta = claim.metadata
         body = {
-            "apiVersion": RESOURCE_CLAIM.api_version,
-            "kind": RESOURCE_CLAIM.name,
             "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
             "status": {"devices": said},
         }
