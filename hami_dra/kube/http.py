@@ -58,10 +58,8 @@ class PageSize(Struct):
 T = TypeVar("T", bound=Object)
 Item = TypeVar("Item")
 
-_CONTENT_TYPES: Final[Mapping[protocol.PatchType, str]] = {
-    protocol.MERGE: "application/merge-patch+json",
-    protocol.APPLY: "application/apply-patch+yaml",  # JSON is YAML
-}
+_MERGE_PATCH: Final = "application/merge-patch+json"
+_APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
 
 
 def connect(
@@ -211,22 +209,18 @@ class HttpCluster:
         *,
         namespace: str = "",
         subresource: str = "",
-        patch_type: protocol.PatchType = protocol.MERGE,
-        field_manager: str = "hami-dra",
-        force: bool = False,
+        manager: str = "",
     ) -> T:
         what, path = _target("patch", kind, namespace, name, subresource)
-        document = patch
-        if patch_type == protocol.APPLY:
+        document, query, content_type = patch, {"fieldManager": "hami-dra"}, _MERGE_PATCH
+        if manager:
             document = {"apiVersion": kind.api_version, "kind": kind.name, **patch}
-        query = {"fieldManager": field_manager} | ({"force": "true"} if force else {})
+            query, content_type = {"fieldManager": manager, "force": "true"}, _APPLY_PATCH
         asked_at = boot_clock()
         try:
-            answer = await self._transport.write(
-                "PATCH", what, path, query, document, content_type=_CONTENT_TYPES[patch_type]
-            )
+            answer = await self._transport.write("PATCH", what, path, query, document, content_type=content_type)
         except SpecChanged:
-            if patch_type != protocol.MERGE or subresource or not metadata_put.can_apply(document):
+            if manager or subresource or not metadata_put.can_apply(document):
                 raise
             answer = await self._patch_verbatim(what, path, query, document, asked_at)
         found, problem = _object(kind, answer, what)

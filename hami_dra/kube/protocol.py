@@ -28,9 +28,6 @@ from hami_dra.api.meta import Object
 
 T = TypeVar("T", bound=Object)
 Body = Mapping[str, Any]
-PatchType = Literal["merge", "apply"]
-MERGE: Final[PatchType] = "merge"
-APPLY: Final[PatchType] = "apply"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """What to accept of a list of which only the metadata of the objects matter."""
 
@@ -168,10 +165,9 @@ class Cluster(Protocol):
         *,
         namespace: str = "",
         subresource: str = "",
-        patch_type: PatchType = MERGE,
-        field_manager: str = "hami-dra",
-        force: bool = False,
-    ) -> T: ...
+        manager: str = "",
+    ) -> T:
+        """Send a merge patch; with the name of a field `manager`, apply the fields, also those that others own."""
 
     async def delete(
         self,

@@ -110,7 +110,7 @@ def record_of(found):
 
 @contextlib.asynccontextmanager
 async def writing(cluster):
-    writer = ClaimStatusWriter(cluster, DRIVER, lambda: datetime.now(UTC), sleep=asyncio.sleep)
+    writer = ClaimStatusWriter(cluster, DRIVER, lambda: datetime.now(UTC))
     task = asyncio.create_task(writer.run())
     try:
         yield writer

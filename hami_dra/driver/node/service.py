@@ -11,7 +11,7 @@ each driver offers. Writing is left to the publisher.
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Protocol
@@ -74,8 +74,7 @@ class NodeDriver:
     found. `sampler` creates the source of readings for the cards of a driver; None: not supported.
     `usage` creates the reader of what containers use of shared cards.
 
-    `sleep`, `wall` and `call` are for tests: pauses, the time that is written into objects, calls
-    that block.
+    `wall` and `call` are for tests: the time that is written into objects, calls that block.
     """
 
     def __init__(
@@ -89,7 +88,6 @@ class NodeDriver:
         metrics: DriverMetrics | None = None,
         sampler: Callable[[DriverRuntime], CardSampler | None] = lambda _: None,
         usage: Callable[[DriverRuntime], UsageReader | None] = lambda _: None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
         call: InThread = in_thread,
     ) -> None:
@@ -97,7 +95,6 @@ class NodeDriver:
         self._cluster = cluster
         self._settings = settings
         self._plugin = plugin
-        self._sleep = sleep
         self._call = call
         self._news = asyncio.Event()
         self._fence = Fence(cluster, settings.fence_mode, now=lambda: asyncio.get_running_loop().time())
@@ -107,12 +104,11 @@ class NodeDriver:
         self._events = NodeEvents(cluster, settings.instance or f"{settings.node}/{os.getpid()}", wall, count)
         guard = LoopGuard("watch node", count)
         this_node = f"metadata.name={settings.node}"
-        self._nodes = Reflector(cluster, NODE, self, scope={"field_selector": this_node}, guard=guard, sleep=sleep)
+        self._nodes = Reflector(cluster, NODE, self, scope={"field_selector": this_node}, guard=guard)
         self._publisher = Publisher(
             cluster,
             owns=self._owns,
             field_selector=f"spec.nodeName={settings.node}",
-            sleep=sleep,
             count=count,
             on_rewound=self._list_again,
         )
@@ -128,7 +124,7 @@ class NodeDriver:
         self._claims: HeldClaims | None = None
         if settings.native and settings.ranking is not None:
             drivers = [each.driver for each in self.runtimes.values()]
-            self._claims = HeldClaims(cluster, settings.node, drivers, self._news.set, sleep, count=count)
+            self._claims = HeldClaims(cluster, settings.node, drivers, self._news.set, count)
         self._notices = Notices(self._events)
 
     def _set_monitoring(self, runtime: DriverRuntime, sampler: CardSampler | None) -> None:
@@ -204,7 +200,7 @@ class NodeDriver:
                 group.create_task(self._tell_nothing_found(), name="nothing found")
                 await self._nodes.wait_synced()
                 await self._publisher.reflector.wait_synced()
-                await self._fence.refresh_until_it_succeeds(self._sleep)
+                await self._fence.refresh_until_it_succeeds()
                 group.create_task(self._follow_fence(), name="fence")
                 group.create_task(self._keep(), name="offers")
         finally:
@@ -288,7 +284,7 @@ class NodeDriver:
             if node is not None:
                 with self._guard.each(f"Node {self._settings.node}"):
                     self._notices.of_cordon(node, self._cards())
-            await self._sleep(_BREATH)
+            await asyncio.sleep(_BREATH)
 
     def _decide(self, runtime: DriverRuntime, node: Node | None) -> None:
         key = PoolKey(runtime.driver, self._settings.node)
@@ -341,8 +337,8 @@ class NodeDriver:
         """
         while self._fence.mode == "auto":
             awaited = self._fence.is_served and is_fenced(self._published())
-            await self._sleep(QUIET if awaited else _SELDOM)
-            await self._fence.refresh_until_it_succeeds(self._sleep)
+            await asyncio.sleep(QUIET if awaited else _SELDOM)
+            await self._fence.refresh_until_it_succeeds()
             self._news.set()
 
     def _published(self) -> list[ResourceSlice]:

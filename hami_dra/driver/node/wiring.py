@@ -74,7 +74,7 @@ class Wiring(Struct, frozen=True, kw_only=True):
         state_folder = settings.plugins_dir / driver
         vendor = self._vendor(runtime.vendor.name)
         host = self._host()
-        status = ClaimStatusWriter(cluster, driver, lambda: datetime.now(UTC), sleep=asyncio.sleep)
+        status = ClaimStatusWriter(cluster, driver, lambda: datetime.now(UTC))
         work = transactions_of(
             lambda: runtime.inventory,
             vendor=vendor,

@@ -7,7 +7,6 @@ import pytest
 
 from hami_dra.api import kinds
 from hami_dra.kube.protocol import (
-    APPLY,
     AlreadyExists,
     Broken,
     Cluster,
@@ -180,7 +179,7 @@ class ClusterContract:
         assert again == first
 
     async def test_apply_makes_and_changes(self, cluster, space):
-        options = {"namespace": space, "patch_type": APPLY, "force": True}
+        options = {"namespace": space, "manager": "m"}
         made = await cluster.patch(kinds.CONFIG_MAP, "a", config_map("a", {"x": "1"}), **options)
         assert made.data == {"x": "1"}
         changed = await cluster.patch(kinds.CONFIG_MAP, "a", config_map("a", {"x": "2"}), **options)

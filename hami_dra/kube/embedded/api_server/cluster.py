@@ -15,8 +15,6 @@ from hami_dra.kube.embedded.api_server.history import Record
 from hami_dra.kube.embedded.api_server.requests import Admission, Request, default_kinds
 from hami_dra.kube.embedded.api_server.state import MemoryState, object_key
 from hami_dra.kube.protocol import (
-    APPLY,
-    MERGE,
     AlreadyExists,
     Body,
     Broken,
@@ -24,7 +22,6 @@ from hami_dra.kube.protocol import (
     Invalid,
     Listing,
     NotFound,
-    PatchType,
     Scope,
     ServerVersion,
     Unavailable,
@@ -183,20 +180,18 @@ class MemoryCluster:
         *,
         namespace: str = "",
         subresource: str = "",
-        patch_type: PatchType = MERGE,
-        field_manager: str = "hami-dra",  # noqa: ARG002 (fields have no owners here)
-        force: bool = False,  # noqa: ARG002 (fields have no owners here)
+        manager: str = "",
     ) -> T:
         await self._begin(Request("patch", kind, namespace, name, subresource, patch))
         if subresource and not (subresource == "status" and rules.has_status(kind)):
             raise NotFound(f"patch {kind.plural}/{subresource}: the server could not find the requested resource")
         key = object_key(namespace, name)
         before = self._state.table(kind).objects.get(key)
-        if before is None and patch_type == APPLY and not subresource:
+        if before is None and manager and not subresource:
             return await self._create_by_apply(kind, name, namespace, patch)
         if before is None:
             raise NotFound(f'patch {kind.name}: {kind.plural} "{key}" not found')
-        merge = rules.apply_patch if patch_type == APPLY else rules.merge_patch
+        merge = rules.apply_patch if manager else rules.merge_patch
         merged = merge(before.raw, patch)
         meta = merged.get("metadata")
         if not isinstance(meta, dict):
