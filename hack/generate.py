@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
+import msgspec
 import typer
 from grpc_tools import protoc
 from typer.testing import CliRunner
@@ -43,7 +44,7 @@ from hami_dra.driver.simulated import machine, machine_names, summary
 from hami_dra.driver.slices import machine_pools, slice_bodies
 from hami_dra.driver.yaml_text import yaml_text
 from hami_dra.kube.documents import Document, read_documents
-from hami_dra.vendors.driver_profile_file import driver_profile_schema
+from hami_dra.vendors.driver_profile_file import DriverProfileFile
 from hami_dra.vendors.publishing import PublishingVendor
 from hami_dra.vendors.registry import PUBLISHING_VENDORS
 
@@ -80,7 +81,7 @@ def generated() -> dict[str, str]:
         files[f"{case}/output"] = output
         if notes:
             files[f"{case}/notes"] = notes
-    files[PROFILE_SCHEMA] = json.dumps(driver_profile_schema(), indent=2) + "\n"
+    files[PROFILE_SCHEMA] = json.dumps(msgspec.json.schema(DriverProfileFile), indent=2) + "\n"
     files[DASHBOARD] = dashboard()
     files |= pictures() | package_picture() | overview_picture() | vendor_lists() | cli_reference() | stubs()
     return files | chart_files(files)

@@ -37,7 +37,7 @@ from hami_dra.api import names
 from hami_dra.api.config import FleetFile
 from hami_dra.driver.fence import FenceMode
 from hami_dra.driver.fleet import Fleet
-from hami_dra.kube.http import HttpCluster
+from hami_dra.kube.http import connect
 from hami_dra.kube.manifests import OPTIONAL, shipped
 
 DRIVER: Final = "nvidia.hami.io"
@@ -239,7 +239,7 @@ class Installation:
         """
 
         async def sync() -> None:
-            cluster = HttpCluster.from_kubeconfig(str(self.host.admin_kubeconfig))
+            cluster = connect(str(self.host.admin_kubeconfig))
             try:
                 await Fleet(cluster, fleet, fence=fence).sync_once()
             finally:

@@ -57,7 +57,7 @@ _MEASURED: Final = (
 """Of a reading: these move from one moment to the next, so only whether they are told is compared."""
 _OF_THE_MACHINE: Final = ("pcie_root", "numa_node")
 """Of a record: read from /sys, which is the same for both."""
-_NOT_DESCRIBED: Final = ("brand", "architecture", "faults", "fabric", "distances", "peer_access")
+_NOT_DESCRIBED: Final = ("brand", "architecture", "faults", "fabric", "distances")
 """Of a record: not described to the pretended library, so a difference says nothing."""
 
 
@@ -180,15 +180,9 @@ def _of_mig(number: int, mig: Mapping[str, Any]) -> Iterator[str]:
     for place, profile in enumerate(mig.get("profiles", ())):
         starts = ",".join(str(each["start"]) for each in profile["placements"])
         size = profile["placements"][0]["size"] if profile["placements"] else 1
-        engines = zip(
-            ("sm", "ce", "dec", "enc", "jpeg", "ofa"),
-            ("multiprocessors", "copy_engines", "decoders", "encoders", "jpeg_engines", "ofa_engines"),
-            strict=True,
-        )
         yield (
             f'profile {number} {place} id={profile["id"]} name="MIG {profile["name"]}" slices={profile["slices"]} '
-            f"count={profile['instances']} memory={profile['memory'] // MIB} "
-            + " ".join(f"{word}={profile[field]}" for word, field in engines)
+            f"count={profile['instances']} memory={profile['memory'] // MIB}"
             + (f" at={starts} size={size}" if starts else "")
         )
     for instance in mig.get("instances", ()):

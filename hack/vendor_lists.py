@@ -42,6 +42,12 @@ def vendor_lists(plugins: Sequence[VendorPlugin] = PLUGINS) -> dict[str, str]:
     return texts
 
 
+def _whole_card_resources(plugin: VendorPlugin) -> tuple[str, ...]:
+    """Return the extended resources of whole cards: `nvidia.com/gpu`; several where each series has its own."""
+    specs = (each["spec"] for each in plugin.publishing.device_classes())
+    return tuple(spec["extendedResourceName"] for spec in specs if "extendedResourceName" in spec)
+
+
 def _schema_properties(plugins: Sequence[VendorPlugin]) -> str:
     return ",\n".join(f'    "{plugin.name}": {{\n     "$ref": "#/definitions/vendor"\n    }}' for plugin in plugins)
 
@@ -58,13 +64,10 @@ def _block_of_values(plugin: VendorPlugin) -> str:
         '    podRuntimeClassName: ""',
         "    nodeSelector: {}",
     ]
-    if plugin.whole_card_resources:
+    if resources := _whole_card_resources(plugin):
         lines += [
             "    tolerations:",
-            *(
-                f"    - key: {name}\n      operator: Exists\n      effect: NoSchedule"
-                for name in plugin.whole_card_resources
-            ),
+            *(f"    - key: {name}\n      operator: Exists\n      effect: NoSchedule" for name in resources),
         ]
     if plugin.host_paths:
         lines += ["    hostPaths:", *(line for each in plugin.host_paths for line in _host_path(each))]
@@ -102,7 +105,7 @@ def _legacy_resources(plugins: Sequence[VendorPlugin]) -> str:
 
 def _rows(plugins: Sequence[VendorPlugin]) -> str:
     return "".join(
-        f"| [{plugin.title}]({plugin.name}.md) | `{plugin.driver}` | {_in_code(plugin.whole_card_resources)} | {plugin.parts} |\n"
+        f"| [{plugin.title}]({plugin.name}.md) | `{plugin.driver}` | {_in_code(_whole_card_resources(plugin))} | {plugin.parts} |\n"
         for plugin in plugins
     )
 

@@ -47,7 +47,6 @@ from hami_dra.httpserver import Exposition, serving
 from hami_dra.kube.bootclock import boot_clock
 from hami_dra.kube.guard import first_failure
 from hami_dra.kube.lease import Election, LeaderElector, NoElection
-from hami_dra.kube.lease_thread import ThreadedElection
 from hami_dra.kube.protocol import Cluster, ServerVersion
 from hami_dra.kube.requirements import require_version
 from hami_dra.kube.side_thread import run_in
@@ -146,10 +145,7 @@ class Controller:
                 self._cluster, self.settings.leadership.namespace, self.settings.leadership.lease_name, self._clock
             )
             group.create_task(leaving.run(), name="leaving")
-            election: Election = NoElection()
-            if elector is not None:
-                side = self._process.side
-                election = elector if side is None else ThreadedElection(elector, side.thread)
+            election: Election = elector or NoElection()
             group.create_task(self._elect(informers, events, election, leaving), name="elect")
 
     def _create_informers(self, rule_kind: Kind[DeviceTaintRule] | None, version: ServerVersion) -> Informers:
@@ -205,15 +201,16 @@ class Controller:
     # --- leading ----------------------------------------------------------------------------------
 
     def _elector(self) -> LeaderElector:
-        settings = self.settings.leadership
+        settings, side = self.settings.leadership, self._process.side
         return LeaderElector(
-            self._cluster if self._process.side is None else self._process.side.cluster,
+            self._cluster if side is None else side.cluster,
             settings.namespace,
             settings.lease_name,
             timings=settings.lease,
             clock=self._elector_clock,
             sleep=self._clock.sleep,
             wall=self._clock.wall,
+            side=side.thread if side is not None else None,
         )
 
     async def _elect(self, informers: Informers, events: Events, election: Election, leaving: UninstallWatch) -> None:

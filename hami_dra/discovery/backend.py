@@ -1,5 +1,4 @@
-"""The interface of every back end: it finds the cards of one vendor in this machine and reports
-their health.
+"""The interface of every back end: it finds the cards of one vendor in this machine and reports their health.
 
 Called by the node driver, from a thread: every call may block for as long as the hardware takes, up
 to the back end's own limit. Out: `Findings` and `Health`. One broken card never hides the others: a

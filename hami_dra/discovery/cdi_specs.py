@@ -18,10 +18,9 @@ import yaml
 from msgspec import Struct, field
 
 from hami_dra.api.containers import CdiDevice, CommonEdits, DeviceNode, Edits, Hook, Mount
+from hami_dra.discovery.sysfs import start_of
 
 _SUFFIXES: Final = (".json", ".yaml")
-_MOST: Final = 8 << 20
-"""Maximum bytes read of a file."""
 
 
 class Registry(Struct, frozen=True):
@@ -75,10 +74,9 @@ def _specification(file: Path) -> _Specification:
 def _read(file: Path, _changed: int, _size: int) -> _Specification:
     """Read a file once per change, because vendors' specifications are long."""
     try:
-        with file.open("rb") as content:
-            text = content.read(_MOST).decode(errors="replace")
+        text = start_of(file) or ""
         spec: Any = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+    except (ValueError, yaml.YAMLError, RecursionError):
         return _Specification()
     kind, devices = (spec.get("kind"), spec.get("devices")) if isinstance(spec, dict) else (None, None)
     if not isinstance(kind, str) or not isinstance(devices, list):

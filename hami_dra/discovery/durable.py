@@ -5,6 +5,7 @@ NotStored, whose message names the file.
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,10 +17,13 @@ class NotStored(Exception):
 
 
 class DurableFile:
-    """A durable file. Its folder may be missing before the first `write`."""
+    """A durable file. Its folder may be missing before the first `write`. Without a path the content is
+    kept in memory, and does not outlive the program.
+    """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         self.path = path
+        self._in_memory: bytes | None = None
         self._stamp: tuple[int, int, int] | None = None
 
     @property
@@ -29,6 +33,8 @@ class DurableFile:
 
     def read(self) -> bytes | None:
         """Return the content; None if the file does not exist."""
+        if self.path is None:
+            return self._in_memory
         try:
             self._stamp = self._now()
             return self.path.read_bytes()
@@ -39,6 +45,9 @@ class DurableFile:
 
     def write(self, content: bytes) -> None:
         """Write the file; the old content stays until the new one is on the disk."""
+        if self.path is None:
+            self._in_memory = content
+            return
         new = self.path.with_suffix(".new")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,19 +56,20 @@ class DurableFile:
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(self.path)
-            _sync(self.path.parent)
+            sync_folder(self.path.parent)
         except OSError as error:
             raise NotStored(f"{self.path} cannot be written: {error.strerror}: free space on this disk") from error
         self._stamp = self._now()
 
     def set_aside(self) -> None:
         """Rename a damaged file for inspection; if that is impossible it stays."""
-        try:
-            self.path.replace(self.path.with_name(f"{self.path.name}.damaged"))
-        except OSError:
-            return
+        if self.path is not None:
+            with suppress(OSError):
+                self.path.replace(self.path.with_name(f"{self.path.name}.damaged"))
 
     def _now(self) -> tuple[int, int, int] | None:
+        if self.path is None:
+            return None
         try:
             status = self.path.stat()
         except OSError:
@@ -75,8 +85,9 @@ def boot_id(path: Path = BOOT_ID) -> str:
         return ""
 
 
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync_folder(folder: Path) -> None:
+    """Write the names in a folder to the disk. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

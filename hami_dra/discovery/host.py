@@ -13,6 +13,7 @@ from typing import Final
 
 from hami_dra.api.containers import CdiDevice, CommonEdits, HostSettings
 from hami_dra.discovery.cdi_specs import Registry, registry_of
+from hami_dra.discovery.sysfs import start_of
 
 _MOST_LINKS: Final = 40
 """As in the kernel (MAXSYMLINKS)."""
@@ -68,8 +69,6 @@ log = logging.getLogger(__name__)
 
 CDI_FOLDERS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
 _KERNEL: Final = ("/sys/", "/proc/")
-_MOST: Final = 8 << 20
-"""Maximum bytes read of a file."""
 
 
 class MachineHost:
@@ -119,7 +118,7 @@ class MachineHost:
             return False
 
     def read(self, path: str) -> str | None:
-        return _text(self._place(path))
+        return start_of(self._place(path))
 
     def names(self, folder: str) -> tuple[str, ...]:
         return tuple(file.name for file in _listing(self._place(folder)))
@@ -136,11 +135,3 @@ def _listing(folder: Path) -> list[Path]:
         return sorted(folder.iterdir())
     except OSError:
         return []
-
-
-def _text(file: Path) -> str | None:
-    try:
-        with file.open("rb") as content:
-            return content.read(_MOST).decode(errors="replace")
-    except OSError:
-        return None

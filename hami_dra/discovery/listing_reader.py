@@ -1,5 +1,4 @@
-"""Reads one listing of a vendor's tool entry by entry, so that one that cannot be read hides no
-other.
+"""Reads one listing of a vendor's tool entry by entry, so that one that cannot be read hides no other.
 
 Used by all parsers of tools' outputs, of cards and of their readings. In: entries, each parsed
 inside a `with`. Out: the sentences about those that cannot be read, and the keys of their cards;
@@ -52,8 +51,7 @@ class ListingReader(Struct, eq=False):
             raise Unreadable("; ".join(self.problems) or f"{self.tool}: expected {expected}")
 
     def settled(self, cards: Iterable[Card], *, none_is_fine: bool = False) -> Listing:
-        """Return the cards by index, each index and uuid once: of two, the later one is left out and
-        named.
+        """Return the cards by index, each index and uuid once: of two, the later one is left out and named.
 
         Raises Unreadable when nothing is left, unless the tool itself reported that there is
         nothing (`none_is_fine`).

@@ -1,5 +1,4 @@
-"""Matching of listed devices to known cards: by uuid, else serial number, else PCI address, else
-number.
+"""Matching of listed devices to known cards: by uuid, else serial number, else PCI address, else number.
 
 Called by the back ends' memory. In: known cards, and cards or traces of a listing. Out: pairs.
 Pure.
@@ -58,8 +57,7 @@ def assigned(known: Sequence[Trace], found: Sequence[Card]) -> dict[int, int]:
 
 
 def touched(known: Sequence[Trace], seen: Iterable[Trace], missing: Collection[int]) -> dict[int, Trace]:
-    """Return for those of `missing` (positions in `known`) that the traces match, the first trace
-    that does.
+    """Return for those of `missing` (positions in `known`) that the traces match, the first trace that does.
 
     Each trace counts by its strongest key that matches any card. A number that a present card has
     is that card's: the numbers of missing ones may have gone to others.

@@ -98,7 +98,7 @@ class CardMemory:
         boot: str | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._file = None if file is None else DurableFile(file)
+        self._file = DurableFile(file)
         self._record = record
         self._boot = boot_id() if boot is None else boot
         self._now = now
@@ -205,8 +205,6 @@ class CardMemory:
 
     def _read(self) -> dict[str, _RememberedCard]:
         """Read the file, which another instance of the driver may have written meanwhile."""
-        if self._file is None:
-            return self._kept or {}
         if self._kept is not None and not self._file.changed:
             return self._kept
         try:
@@ -233,7 +231,7 @@ class CardMemory:
     def _write(self, kept: dict[str, _RememberedCard]) -> tuple[str, ...]:
         changed = self._unwritten or kept != (self._kept or {})
         self._kept = kept
-        if self._file is None or not (changed or (kept and self._file.changed)):
+        if not (changed or (kept and self._file.changed)):
             return ()
         self._unwritten = True
         try:

@@ -42,6 +42,14 @@ def memory(text: str, unit: str = "") -> int:
     return int(found[1]) << UNITS[suffix]
 
 
+def cells_of(line: str) -> list[str]:
+    """Return the cells of a line of a table (`| 0  MetaX C500 | 0  Off |`), without needless space; empty
+    for any other line.
+    """
+    bare = line.strip()
+    return [" ".join(cell.split()) for cell in bare.strip("|").split("|")] if bare.startswith("|") else []
+
+
 def bus_id(text: str) -> str:
     """Return `0000:1b:00.0` for `00000000:1B:00.0`, `00:1b:00.0` (Enflame: two digits of domain) or `1b:00.0`."""
     found = _BUS_ID.fullmatch(text.strip())

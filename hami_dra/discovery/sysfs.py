@@ -1,5 +1,4 @@
-"""The kernel's data on the place of a card: root complex, NUMA node and distances on PCIe, from
-`/sys`.
+"""The kernel's data on the place of a card: root complex, NUMA node and distances on PCIe, from `/sys`.
 
 Called by all back ends. In: PCI bus ids. Out: places; unreadable values are unknown. Reads only.
 """
@@ -18,6 +17,8 @@ from hami_dra.api.hardware import Card, PcieDistance
 SYS: Final = Path("/sys")
 _ROOT: Final = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 _MAX_FILE: Final = 4096
+_MOST: Final = 8 << 20
+"""Maximum bytes read of a file."""
 
 AnyCard = TypeVar("AnyCard", bound=Card)
 
@@ -33,13 +34,19 @@ class PciLocation(Struct, frozen=True):
     numa_node: int | None = None
 
 
-def text_of(path: Path) -> str | None:
-    """Return the content of a small file, stripped; None when it cannot be read."""
+def start_of(path: Path, most: int = _MOST) -> str | None:
+    """Return the content of a file, of a longer one its first bytes; None when it cannot be read."""
     try:
         with path.open("rb") as file:
-            return file.read(_MAX_FILE).decode(errors="replace").strip()
+            return file.read(most).decode(errors="replace")
     except OSError:
         return None
+
+
+def text_of(path: Path) -> str | None:
+    """Return the content of a small file, stripped; None when it cannot be read."""
+    text = start_of(path, _MAX_FILE)
+    return text and text.strip()
 
 
 def place_of(bus_id: str, sys: Path = SYS) -> PciLocation:

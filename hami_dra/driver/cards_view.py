@@ -1,5 +1,4 @@
-"""Published devices for people: cards with their roles, how they are connected, and their free
-capacity.
+"""Published devices for people: cards with their roles, how they are connected, and their free capacity.
 
 Called by `hami-dra slices` and `hami-dra topology`. In: ResourceSlices of any driver, and claims.
 Out: cards, islands and a matrix of words. Pure; reads only published data, by the driver's profile,

@@ -9,6 +9,7 @@ once the rule is in force: seen, and still present `QUIET` seconds later, since 
 see a rule later than this process.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -55,7 +56,7 @@ class Fence:
         in_force_at = self._now() + QUIET
         self._in_force_at = {driver: self._in_force_at.get(driver, in_force_at) for driver in fenced}
 
-    async def refresh_until_it_succeeds(self, sleep: Callable[[float], Awaitable[None]]) -> None:
+    async def refresh_until_it_succeeds(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         backoff = Backoff()
         while True:
             try:

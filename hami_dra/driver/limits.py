@@ -1,5 +1,4 @@
-"""Check the rules for ResourceSlices that no API server checks: that the slices of a pool belong
-together.
+"""Check the rules for ResourceSlices that no API server checks: that the slices of a pool belong together.
 
 Called by `hami-dra slices --check`, and by code that cuts pools into slices for the number of
 devices that one may hold. In: objects. Out: violations, each with the object, the field and the
@@ -50,8 +49,7 @@ def name_of(body: Mapping[str, Any]) -> str:
 
 
 def check_pools(bodies: Iterable[Mapping[str, Any]]) -> list[Violation]:
-    """Return the rules broken by pools: wrong counts, two generations, duplicate devices, unknown
-    counters.
+    """Return the rules broken by pools: wrong counts, two generations, duplicate devices, unknown counters.
 
     Consumers ignore such pools. `bodies` must be readable (`unreadable`).
     """

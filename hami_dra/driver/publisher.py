@@ -73,7 +73,7 @@ class Publisher:
             RESOURCE_SLICE,
             self,
             store=self._store,
-            field_selector=field_selector,
+            scope={"field_selector": field_selector},
             on_rewound=on_rewound,
             guard=LoopGuard("watch own slices", count),
             sleep=sleep,

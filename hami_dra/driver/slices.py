@@ -1,5 +1,4 @@
-"""From machines to ResourceSlices: the distribution of devices over slices, and the names of
-slices.
+"""From machines to ResourceSlices: the distribution of devices over slices, and the names of slices.
 
 Called by the publisher, the fleet, `hami-dra slices` and the generator of `resourceslices/`. In:
 machines, or devices as described by vendors. Out: pools, and ResourceSlice objects as plain JSON.

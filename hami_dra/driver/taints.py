@@ -1,5 +1,4 @@
-"""Taints of published devices: which is which, when each was added, and whether the fence is among
-them.
+"""Taints of published devices: which is which, when each was added, and whether the fence is among them.
 
 Used by everything that writes slices. Pure.
 """

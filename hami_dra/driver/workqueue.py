@@ -1,5 +1,4 @@
-"""Work by key: each key is processed once at a time, never forgotten, and retried with growing
-pauses.
+"""Work by key: each key is processed once at a time, never forgotten, and retried with growing pauses.
 
 Used by the publisher, the fleet and the writer of claim status. In: keys, whenever there may be
 work. Out: calls of `work(key)`.

@@ -1,5 +1,4 @@
-"""/metrics as text for Prometheus: one rendering at a time, compressed once for all concurrent
-scrapes.
+"""/metrics as text for Prometheus: one rendering at a time, compressed once for all concurrent scrapes.
 
 Created by the controller and by the node driver for `health`. `Exposition.render` runs in the loop
 that owns the metrics; `SharedRender` belongs to the loop that serves, possibly in another thread.

@@ -14,7 +14,7 @@ from typing import Final
 from aiohttp import hdrs, web
 
 from hami_dra.httpserver.exposition import Rendered, SharedRender
-from hami_dra.httpserver.listening import Limits, listening
+from hami_dra.httpserver.listening import listening
 
 _CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _RENDER_SECONDS: Final = 20.0
@@ -28,7 +28,6 @@ async def serving(
     render: Callable[[], Awaitable[Rendered]],
     unready: Callable[[], Iterable[str]],
     unhealthy: Callable[[], Iterable[str]] = tuple,
-    limits: Limits | None = None,
 ) -> AsyncIterator[int]:
     """Yield the port (a free one for 0). Raises OSError if the port is taken.
 
@@ -58,7 +57,7 @@ async def serving(
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", metrics, allow_head=False)
     try:
-        async with listening(app, host, port, limits=limits) as bound:
+        async with listening(app, host, port) as bound:
             yield bound
     finally:
         await shared.close()

@@ -128,18 +128,9 @@ _UNDECODABLE: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 @cache
-def _decoder(kind: Kind[Any]) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind.type)
-
-
-@cache
-def _page_decoder(kind: Kind[Any]) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(Page[kind.type])  # type: ignore[name-defined]  # known at run time only
-
-
-@cache
-def _change_decoder(kind: Kind[Any]) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(_Change[kind.type])  # type: ignore[name-defined]  # known at run time only
+def _decoder(kind: Kind[Any], around: Any = None) -> msgspec.json.Decoder[Any]:
+    """Return the decoder of a kind. `around`: the generic Struct that holds such objects."""
+    return msgspec.json.Decoder(kind.type if around is None else around[kind.type])
 
 
 def _decoded(decoder: msgspec.json.Decoder[Item], text: bytes | bytearray | msgspec.Raw) -> Item:
@@ -230,7 +221,7 @@ def _broken(kind: Kind[Any], event_type: EventType, body: msgspec.Raw, problem: 
 def read_page(kind: Kind[T], body: bytes) -> Page[T]:
     """Decode one page of a list. Raises msgspec.DecodeError if the answer is not a list."""
     try:
-        found = cast("Page[T]", _decoded(_page_decoder(kind), body))
+        found = cast("Page[T]", _decoded(_decoder(kind, Page), body))
     except msgspec.ValidationError:
         return _read_one_by_one(kind, _decoded(_raw_pages, body))
     broken = [Broken("ADDED", item, problem) for item in found.items or () if (problem := settled(kind, item))]
@@ -281,7 +272,7 @@ def read_added(kind: Kind[T], lines: bytes) -> list[tuple[T, str]] | None:
     they are to be read one by one.
     """
     try:
-        changes = cast("list[_Change[T]]", _change_decoder(kind).decode_lines(lines))
+        changes = cast("list[_Change[T]]", _decoder(kind, _Change).decode_lines(lines))
     except _UNDECODABLE:
         return None
     if any(change.type != "ADDED" for change in changes):

@@ -12,7 +12,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, Unpack
 
 import msgspec
 from msgspec import Struct
@@ -41,8 +41,7 @@ class PageSize(Struct):
     limit: int = FIRST
 
     def learn(self, count: int, size: int) -> None:
-        """`count` objects came in a body of `size` bytes. The next page is at most twice as long as
-        this one was to be.
+        """`count` objects came in a body of `size` bytes. The next page is at most twice as long as this one was to be.
 
         >>> pages = PageSize()
         >>> pages.learn(25, 100_000)
@@ -59,18 +58,14 @@ class PageSize(Struct):
 T = TypeVar("T", bound=Object)
 Item = TypeVar("Item")
 
-_CONTENT_TYPES: Final[Mapping[protocol.PatchType, str]] = {
-    protocol.MERGE: "application/merge-patch+json",
-    protocol.JSON: "application/json-patch+json",
-    protocol.APPLY: "application/apply-patch+yaml",  # JSON is YAML
-}
+_MERGE_PATCH: Final = "application/merge-patch+json"
+_APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
 
 
 def connect(
     kubeconfig: str | None = None, context: str | None = None, *, timeouts: Timeouts | None = None
 ) -> "HttpCluster":
-    """Connect with the given kubeconfig, else the pod's service account, else the default
-    kubeconfig.
+    """Connect with the given kubeconfig, else the pod's service account, else the default kubeconfig.
 
     The default is $KUBECONFIG or ~/.kube/config. Raises ConfigError.
     """
@@ -80,19 +75,13 @@ def connect(
 class HttpCluster:
     """The `Cluster` protocol over HTTP. Close it when done."""
 
-    def __init__(self, access: Access, *, timeouts: Timeouts | None = None, user_agent: str = "hami-dra") -> None:
+    def __init__(self, access: Access, *, timeouts: Timeouts | None = None) -> None:
         self.namespace = access.namespace
         """Namespace of the service account or of the kubeconfig's context."""
         self._timeouts = timeouts or Timeouts()
-        self._transport = Transport(access, self._timeouts, user_agent)
+        self._transport = Transport(access, self._timeouts)
         self._own_writes = OwnWrites()
         self._watches = Watches(self._transport, self._timeouts, self._own_writes)
-
-    @classmethod
-    def from_kubeconfig(
-        cls, path: str | None = None, context: str | None = None, *, timeouts: Timeouts | None = None
-    ) -> "HttpCluster":
-        return cls(credentials.from_kubeconfig(path, context), timeouts=timeouts)
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -125,21 +114,17 @@ class HttpCluster:
         what, path = _target("get", kind, namespace, name)
         return _json(await self._transport.read(what, path, {}), what)
 
-    async def list(
-        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> protocol.Listing[T]:
+    async def list(self, kind: Kind[T], **scope: Unpack[protocol.Scope]) -> protocol.Listing[T]:
         self._own_writes.forget(kind)
-        query = _selectors(label_selector, field_selector)
-        pages = await self._pages(kind, namespace, query, partial(read_page, kind))
+        pages = await self._pages(kind, scope, partial(read_page, kind))
         broken = [each for page in pages for each in page.broken]
         return protocol.Listing(tuple(_items(pages)), pages[-1].metadata.resource_version, tuple(broken))
 
-    async def resource_version(
-        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> str:
-        query = _selectors(label_selector, field_selector) | {"limit": "1"}
+    async def resource_version(self, kind: Kind[T], **scope: Unpack[protocol.Scope]) -> str:
+        path, query = _scoped(kind, scope)
         what = f"list {kind.plural}"
-        page = _json(await self._transport.read(what, kind.path(namespace), query, accept=protocol.METADATA_LIST), what)
+        accept = protocol.METADATA_LIST
+        page = _json(await self._transport.read(what, path, query | {"limit": "1"}, accept=accept), what)
         version = (page.get("metadata") or {}).get("resourceVersion")
         if not version:
             raise protocol.Unavailable(f"{what}: the answer has no resourceVersion")
@@ -149,26 +134,25 @@ class HttpCluster:
         self,
         kind: Kind[T],
         *,
-        namespace: str = "",
-        label_selector: str = "",
         on_page: Callable[[int, int], None] = lambda _read, _left: None,
+        **scope: Unpack[protocol.Scope],
     ) -> Sequence[dict[str, Any]]:
         """Return all objects as JSON, including fields without a Struct.
 
         Items carry neither kind nor apiVersion. `on_page` is called after each page with the number
         of objects read and, if the server reports it, left.
         """
-        return _items(await self._pages(kind, namespace, _selectors(label_selector, ""), read_json_page, on_page))
+        return _items(await self._pages(kind, scope, read_json_page, on_page))
 
     async def _pages(
         self,
         kind: Kind[T],
-        namespace: str,
-        query: Mapping[str, str],
+        scope: protocol.Scope,
         read: Callable[[bytes], Page[Item]],
         on_page: Callable[[int, int], None] = lambda _read, _left: None,
     ) -> Sequence[Page[Item]]:
         what = f"list {kind.plural}"
+        path, query = _scoped(kind, scope)
         limits: PageSize | None = PageSize()
         pages: list[Page[Item]] = []
         token = ""
@@ -176,7 +160,7 @@ class HttpCluster:
             limit = {} if limits is None else {"limit": str(limits.limit)}
             position = {"continue": token} if token else {}
             try:
-                body = await self._transport.read(what, kind.path(namespace), {**query, **limit, **position})
+                body = await self._transport.read(what, path, {**query, **limit, **position})
             except protocol.Gone:
                 if limits is None:
                     raise
@@ -196,22 +180,16 @@ class HttpCluster:
                 return pages
 
     def watch(
-        self,
-        kind: Kind[T],
-        *,
-        resource_version: str,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
+        self, kind: Kind[T], *, resource_version: str, **scope: Unpack[protocol.Scope]
     ) -> AsyncGenerator[protocol.WatchEvent[T] | protocol.Broken]:
-        query = _selectors(label_selector, field_selector) | {"resourceVersion": resource_version}
-        return self._watches.events(kind, namespace, query)
+        path, query = _scoped(kind, scope)
+        return self._watches.events(kind, path, query | {"resourceVersion": resource_version})
 
     async def watch_list(
-        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
+        self, kind: Kind[T], **scope: Unpack[protocol.Scope]
     ) -> tuple[protocol.Listing[T], AsyncGenerator[protocol.WatchEvent[T] | protocol.Broken]]:
         self._own_writes.forget(kind)
-        return await self._watches.with_list(kind, namespace, _selectors(label_selector, field_selector))
+        return await self._watches.with_list(kind, *_scoped(kind, scope))
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -227,26 +205,22 @@ class HttpCluster:
         self,
         kind: Kind[T],
         name: str,
-        patch: protocol.Body | Sequence[protocol.Body],
+        patch: protocol.Body,
         *,
         namespace: str = "",
         subresource: str = "",
-        patch_type: protocol.PatchType = protocol.MERGE,
-        field_manager: str = "hami-dra",
-        force: bool = False,
+        manager: str = "",
     ) -> T:
         what, path = _target("patch", kind, namespace, name, subresource)
-        document: Any = patch
-        if patch_type == protocol.APPLY and isinstance(patch, Mapping):
+        document, query, content_type = patch, {"fieldManager": "hami-dra"}, _MERGE_PATCH
+        if manager:
             document = {"apiVersion": kind.api_version, "kind": kind.name, **patch}
-        query = {"fieldManager": field_manager} | ({"force": "true"} if force else {})
+            query, content_type = {"fieldManager": manager, "force": "true"}, _APPLY_PATCH
         asked_at = boot_clock()
         try:
-            answer = await self._transport.write(
-                "PATCH", what, path, query, document, content_type=_CONTENT_TYPES[patch_type]
-            )
+            answer = await self._transport.write("PATCH", what, path, query, document, content_type=content_type)
         except SpecChanged:
-            if patch_type != protocol.MERGE or subresource or not metadata_put.can_apply(document):
+            if manager or subresource or not metadata_put.can_apply(document):
                 raise
             answer = await self._patch_verbatim(what, path, query, document, asked_at)
         found, problem = _object(kind, answer, what)
@@ -256,8 +230,7 @@ class HttpCluster:
     async def _patch_verbatim(
         self, what: str, path: str, query: Mapping[str, str], patch: protocol.Body, asked_at: float
     ) -> bytes:
-        """Retry, once and within the deadline, a metadata patch that the server refuses as a spec
-        change.
+        """Retry, once and within the deadline, a metadata patch that the server refuses as a spec change.
 
         The server rewrites the spec's JSON in any patch; see `metadata_put`.
         """
@@ -324,9 +297,10 @@ def _target(verb: str, kind: Kind[Any], namespace: str, name: str, subresource: 
     return what, kind.path(namespace, name, subresource)
 
 
-def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
-    both = {"labelSelector": label_selector, "fieldSelector": field_selector}
-    return {key: value for key, value in both.items() if value}
+def _scoped(kind: Kind[Any], scope: protocol.Scope) -> tuple[str, dict[str, str]]:
+    """Return the path of these objects, and the query that selects them."""
+    both = {"labelSelector": scope.get("label_selector"), "fieldSelector": scope.get("field_selector")}
+    return kind.path(scope.get("namespace", "")), {key: value for key, value in both.items() if value}
 
 
 def _object(kind: Kind[T], body: bytes, what: str) -> tuple[T, str]:

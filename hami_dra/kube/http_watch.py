@@ -92,18 +92,18 @@ class Watches:
         self._unlisted: set[str] = set()
         """Paths of the kinds of which the server does not send initial events."""
 
-    def events(self, kind: Kind[T], namespace: str, query: Query) -> AsyncGenerator[WatchEvent[T] | Broken]:
+    def events(self, kind: Kind[T], path: str, query: Query) -> AsyncGenerator[WatchEvent[T] | Broken]:
         """See `Cluster.watch`. `query`: selectors, and the resourceVersion."""
-        return cast("AsyncGenerator[WatchEvent[T] | Broken]", self._items(kind, namespace, query, initial=False))
+        return cast("AsyncGenerator[WatchEvent[T] | Broken]", self._items(kind, path, query, initial=False))
 
     async def with_list(
-        self, kind: Kind[T], namespace: str, query: Query
+        self, kind: Kind[T], path: str, query: Query
     ) -> tuple[Listing[T], AsyncGenerator[WatchEvent[T] | Broken]]:
-        """See `WatchLists.watch_list`. `query`: selectors."""
+        """See `lister_watcher.WatchLists`. `query`: selectors."""
         what = f"watch {kind.plural} from the beginning"
         if kind.path() in self._unlisted:
             raise Invalid(f"{what}: the server does not send initial events")
-        items = self._items(kind, namespace, query, initial=True)
+        items = self._items(kind, path, query, initial=True)
         try:
             async with asyncio.timeout(self._timeouts.watch):
                 listing = await anext(items)
@@ -115,7 +115,7 @@ class Watches:
             raise Unavailable(f"{what}: not all objects came in time") from None
         return cast("Listing[T]", listing), cast("AsyncGenerator[WatchEvent[T] | Broken]", items)
 
-    async def _items(self, kind: Kind[T], namespace: str, query: Query, *, initial: bool) -> _Items[T]:
+    async def _items(self, kind: Kind[T], path: str, query: Query, *, initial: bool) -> _Items[T]:
         """Yield events. `initial`: after a Listing of everything."""
         what = f"watch {kind.plural}"
         seconds = self._timeouts.watch * (1 + random.random())  # noqa: S311 (spreads the reconnects of many clients)
@@ -131,7 +131,7 @@ class Watches:
         )
         pending = bytearray()
         ends = boot_clock() + int(seconds) - _EARLY
-        async with self._transport.response(what, kind.path(namespace), query, timeout=timeout) as response:
+        async with self._transport.response(what, path, query, timeout=timeout) as response:
             if response.status != 200:
                 body = await response.read()
                 if initial:  # the caller lists now, but not before the server wants to be asked again

@@ -12,7 +12,7 @@ end of one term and the start of the next, which must exceed the longest pending
 margin. The clock includes the time for which the machine sleeps or the process is stopped, so a
 leader that was paused notices it before it writes.
 
-With two threads (`lease_thread`) the argument still holds: the term's end is one number, written by
+With two threads (`LeaderElector.side`) the argument still holds: the term's end is one number, written by
 the thread that renews and read by the loop that writes. Reading it is atomic, and a stale value is
 an older one: it ends *earlier* (each renewal moves the end forward), or it belongs to a term which
 another thread is just giving up. For that case, and for a loop that is frozen or descheduled
@@ -34,6 +34,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final, Protocol
@@ -43,6 +44,7 @@ from hami_dra.api.kinds import LEASE
 from hami_dra.kube.bootclock import boot_clock
 from hami_dra.kube.lease_timings import Timings
 from hami_dra.kube.protocol import Cluster, ClusterError, Conflict, NotFound
+from hami_dra.kube.side_thread import SideThread, run_in
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +56,7 @@ Edit = Callable[[str], str]
 
 
 class Election(Protocol):
-    """The election as a leader sees it.
-
-    `LeaderElector` runs in the leader's own loop, `ThreadedElection` in a separate thread.
-    """
+    """The election as a leader sees it."""
 
     @property
     def identity(self) -> str:
@@ -71,8 +70,7 @@ class Election(Protocol):
         """Return whether this process may write now. Call right before every write."""
 
     def edit_annotation(self, key: str, edit: Edit) -> None:
-        """Change an annotation of the Lease with the next renewal, based on its content at that
-        time.
+        """Change an annotation of the Lease with the next renewal, based on its content at that time.
 
         May be called from any thread. `edit` is pure, may be called several times, and must be
         idempotent, because a write without an answer is repeated.
@@ -105,41 +103,38 @@ class NoElection:
         await lead()
 
 
+@dataclass(eq=False)
 class LeaderElector:
-    def __init__(
-        self,
-        cluster: Cluster,
-        namespace: str,
-        name: str,
-        *,
-        identity: str = "",
-        timings: Timings | None = None,
-        clock: Callable[[], float] = boot_clock,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
-        uniform: Callable[[], float] = random.random,
-    ) -> None:
-        self.identity = identity or unique_identity()
-        self.problem = ""
-        """Why the last attempt to read or write the lease failed."""
-        self._cluster = cluster
-        self._namespace = namespace
-        self._name = name
-        self._timings = timings or Timings()
-        self._clock = clock
-        self._sleep = sleep
-        self._wall = wall
-        self._uniform = uniform
-        self._lease: Lease | None = None
-        self._unchanged_since = clock()
-        self._term_ends = float("-inf")
-        self._resigned = False
-        self._edits: tuple[tuple[str, Edit], ...] = ()
-        self._editing = threading.Lock()
+    """An election. `side`: the thread in which it runs, with a `cluster` of its own; what it runs while it
+    leads is in the caller's loop all the same, so that a long decision there does not cost the lease.
+    """
+
+    cluster: Cluster
+    namespace: str
+    name: str
+    _: KW_ONLY
+    identity: str = field(default_factory=unique_identity)
+    timings: Timings = field(default_factory=Timings)
+    clock: Callable[[], float] = boot_clock
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    wall: Callable[[], datetime] = lambda: datetime.now(UTC)
+    uniform: Callable[[], float] = random.random
+    side: SideThread | None = None
+    problem: str = ""
+    """Why the last attempt to read or write the lease failed."""
+    _lease: Lease | None = None
+    _unchanged_since: float = field(init=False)
+    _term_ends: float = float("-inf")
+    _resigned: bool = False
+    _edits: tuple[tuple[str, Edit], ...] = ()
+    _editing: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._unchanged_since = self.clock()
 
     def holds(self) -> bool:
         """Return whether this process may write now. Call right before every write, in any thread."""
-        return self._clock() < self._term_ends and not self._resigned
+        return self.clock() < self._term_ends and not self._resigned
 
     @property
     def annotations(self) -> Mapping[str, str]:
@@ -161,17 +156,28 @@ class LeaderElector:
         Returns when `lead()` returns, raises what it raises. In every case, including cancellation,
         the lease is released last.
         """
+        here = asyncio.get_running_loop()
+
+        async def lead_here() -> None:
+            await lead()
+
+        if self.side is None:
+            await self._run(lead)
+        else:
+            await self.side.run(lambda: self._run(lambda: run_in(here, lead_here)))
+
+    async def _run(self, lead: Callable[[], Awaitable[None]]) -> None:
         try:
             while True:
                 while not await self._attempt():
-                    await self._sleep(self._period())
+                    await self.sleep(self._period())
                 log.info("leading as %s", self.identity)
                 if await self._lead(lead):
                     return
                 log.warning(
                     "lost the lease %s/%s to %s",
-                    self._namespace,
-                    self._name,
+                    self.namespace,
+                    self.name,
                     self.leader or "another replica (not known yet)",
                 )
         finally:
@@ -195,14 +201,14 @@ class LeaderElector:
 
     async def _renew_until_lost(self) -> None:
         while self.holds():
-            await self._sleep(min(self._period(), self._term_ends - self._clock()))
+            await self.sleep(min(self._period(), self._term_ends - self.clock()))
             if not self.holds():
                 return
             if not await self._attempt() and self.leader != self.identity:
                 self._term_ends = float("-inf")
 
     def _period(self) -> float:
-        return self._timings.retry * (1 + 0.2 * self._uniform())
+        return self.timings.retry * (1 + 0.2 * self.uniform())
 
     async def resign(self) -> None:
         """Stop leading permanently: end the term immediately and release the lease.
@@ -222,11 +228,11 @@ class LeaderElector:
         if self._resigned:
             return False
         try:
-            async with asyncio.timeout(self._timings.write_timeout):
+            async with asyncio.timeout(self.timings.write_timeout):
                 taken = await self._take_or_renew()
         except (ClusterError, TimeoutError) as error:
             if not self.problem:
-                log.warning("lease %s/%s: %s", self._namespace, self._name, error or "no answer in time")
+                log.warning("lease %s/%s: %s", self.namespace, self.name, error or "no answer in time")
             self.problem = str(error) or "no answer in time"
             return False
         self.problem = ""
@@ -239,7 +245,7 @@ class LeaderElector:
             return await self._create()
         if self.leader not in ("", self.identity) and not self._expired():
             return False
-        started = self._clock()
+        started = self.clock()
         try:
             written = await self._write(self._lease, self._record(self._lease))
         except (Conflict, NotFound):
@@ -247,45 +253,45 @@ class LeaderElector:
             await self._read()
             if self._lease is None or self.leader != self.identity:
                 return False
-            started = self._clock()
+            started = self.clock()
             written = await self._write(self._lease, self._record(self._lease))
         self._observe(written)
-        self._term_ends = started + self._timings.renew_deadline
+        self._term_ends = started + self.timings.renew_deadline
         return True
 
     async def _create(self) -> bool:
-        started = self._clock()
+        started = self.clock()
         edits = self._edits
         annotations = {key: text for key, text in _edited(_NO_ANNOTATIONS, edits).items() if text is not None}
-        body = {"metadata": {"name": self._name, "annotations": annotations}, "spec": self._record(None)}
+        body = {"metadata": {"name": self.name, "annotations": annotations}, "spec": self._record(None)}
         try:
-            self._observe(await self._cluster.create(LEASE, body, namespace=self._namespace))
+            self._observe(await self.cluster.create(LEASE, body, namespace=self.namespace))
         except Conflict:
             return False
         self._drop(edits)
-        self._term_ends = started + self._timings.renew_deadline
+        self._term_ends = started + self.timings.renew_deadline
         return True
 
     async def _read(self) -> None:
         try:
-            self._observe(await self._cluster.get(LEASE, self._name, self._namespace))
+            self._observe(await self.cluster.get(LEASE, self.name, self.namespace))
         except NotFound:
             self._lease = None
 
     def _observe(self, lease: Lease) -> None:
         if self._lease is None or lease.spec != self._lease.spec:
-            self._unchanged_since = self._clock()
+            self._unchanged_since = self.clock()
         self._lease = lease
 
     def _expired(self) -> bool:
         spec = self._lease.spec if self._lease else LeaseSpec()
-        duration = max(spec.lease_duration_seconds or 0, self._timings.duration)
-        return self._clock() - self._unchanged_since >= duration
+        duration = max(spec.lease_duration_seconds or 0, self.timings.duration)
+        return self.clock() - self._unchanged_since >= duration
 
     def _record(self, lease: Lease | None) -> dict[str, Any]:
         now = self._now()
         spec = lease.spec if lease else None
-        record = {"holderIdentity": self.identity, "leaseDurationSeconds": self._timings.duration, "renewTime": now}
+        record = {"holderIdentity": self.identity, "leaseDurationSeconds": self.timings.duration, "renewTime": now}
         if spec is None:
             return record | {"acquireTime": now, "leaseTransitions": 0}
         if spec.holder_identity != self.identity:
@@ -299,7 +305,7 @@ class LeaderElector:
         if annotations := _edited(seen.metadata.annotations, edits):
             metadata["annotations"] = annotations
         patch = {"metadata": metadata, "spec": spec}
-        written = await self._cluster.patch(LEASE, self._name, patch, namespace=self._namespace)
+        written = await self.cluster.patch(LEASE, self.name, patch, namespace=self.namespace)
         self._drop(edits)
         return written
 
@@ -309,13 +315,13 @@ class LeaderElector:
             self._edits = tuple(each for each in self._edits if each not in edits)
 
     def _now(self) -> str:
-        return self._wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return self.wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
     async def _release(self, *, annotate: bool = False) -> None:
         """Release the lease so that the next leader need not wait for its expiry. Best effort."""
         self._term_ends = float("-inf")
         with suppress(ClusterError, TimeoutError):
-            async with asyncio.timeout(self._timings.write_timeout):
+            async with asyncio.timeout(self.timings.write_timeout):
                 for _ in range(_RELEASE_ATTEMPTS):
                     with suppress(Conflict):
                         await self._release_once(annotate=annotate)
@@ -328,7 +334,7 @@ class LeaderElector:
         if self.leader == self.identity:
             spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()}
             self._observe(await self._write(self._lease, spec))
-            log.info("released the lease %s/%s", self._namespace, self._name)
+            log.info("released the lease %s/%s", self.namespace, self.name)
         elif annotate and self._edits:
             self._observe(await self._write(self._lease, {}))
 

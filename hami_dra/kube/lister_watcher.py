@@ -4,22 +4,36 @@ Used by `reflector.Reflector`, one for each; named after client-go's.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
-from typing import Generic, TypeVar
+from collections.abc import AsyncGenerator
+from typing import Generic, Protocol, TypeVar, Unpack, runtime_checkable
 
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
-from hami_dra.kube.protocol import Broken, Cluster, ClusterError, Listing, NotFound, WatchEvent, WatchLists
+from hami_dra.kube.protocol import Broken, Cluster, ClusterError, Listing, NotFound, Scope, WatchEvent
 
 T = TypeVar("T", bound=Object)
 
 log = logging.getLogger(__name__)
 
 
-class ListerWatcher(Generic[T]):
-    """`scope`: namespace and selectors, as keyword arguments of `Cluster.list`."""
+@runtime_checkable
+class WatchLists(Protocol):
+    """What a cluster may offer beyond `Cluster`: a list and the watch after it by one request."""
 
-    def __init__(self, cluster: Cluster, kind: Kind[T], scope: Mapping[str, str]) -> None:
+    async def watch_list(
+        self, kind: Kind[T], **scope: Unpack[Scope]
+    ) -> tuple[Listing[T], AsyncGenerator[WatchEvent[T] | Broken]]:
+        """Return all objects, as new as by a quorum read, and the events after that, to be closed.
+
+        Any ClusterError but NotFound says no more than that this way is barred, for now or for good:
+        use `list` and `watch`.
+        """
+
+
+class ListerWatcher(Generic[T]):
+    """`scope`: the objects of the kind that are listed and watched."""
+
+    def __init__(self, cluster: Cluster, kind: Kind[T], scope: Scope) -> None:
         self._cluster = cluster
         self._kind = kind
         self._scope = scope

@@ -13,7 +13,7 @@ from hami_dra.api import kinds
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
 from hami_dra.kube.documents import read_documents
-from hami_dra.kube.protocol import APPLY, Cluster, NotFound
+from hami_dra.kube.protocol import Cluster, NotFound
 
 FIELD_MANAGER: Final = "hami-dra-manifests"
 _INSTALLED: Final = Path(__file__).parents[1] / "shipped"
@@ -55,7 +55,7 @@ def kind_of(raw: Mapping[str, Any]) -> Kind[Object]:
     return kind
 
 
-async def apply(cluster: Cluster, objects: Iterable[Mapping[str, Any]], *, field_manager: str = FIELD_MANAGER) -> None:
+async def apply(cluster: Cluster, objects: Iterable[Mapping[str, Any]]) -> None:
     """Apply the objects with server-side apply.
 
     Existing objects are updated; fields that other managers own stay. Raises ClusterError,
@@ -63,15 +63,8 @@ async def apply(cluster: Cluster, objects: Iterable[Mapping[str, Any]], *, field
     """
     for raw in sorted(objects, key=_order):
         metadata = raw["metadata"]
-        await cluster.patch(
-            kind_of(raw),
-            metadata["name"],
-            raw,
-            namespace=metadata.get("namespace", ""),
-            patch_type=APPLY,
-            field_manager=field_manager,
-            force=True,
-        )
+        kind, namespace = kind_of(raw), metadata.get("namespace", "")
+        await cluster.patch(kind, metadata["name"], raw, namespace=namespace, manager=FIELD_MANAGER)
 
 
 async def remove(cluster: Cluster, objects: Iterable[Mapping[str, Any]]) -> None:

@@ -18,8 +18,8 @@ Errors, each with what to do next::
     └── Unavailable     no clear answer: the write may have happened or not; only a read can tell
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar, runtime_checkable
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Final, Generic, Literal, Protocol, TypedDict, TypeVar, Unpack
 
 from msgspec import Struct
 
@@ -28,10 +28,6 @@ from hami_dra.api.meta import Object
 
 T = TypeVar("T", bound=Object)
 Body = Mapping[str, Any]
-PatchType = Literal["merge", "json", "apply"]
-MERGE: Final[PatchType] = "merge"
-JSON: Final[PatchType] = "json"
-APPLY: Final[PatchType] = "apply"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """What to accept of a list of which only the metadata of the objects matter."""
 
@@ -118,9 +114,16 @@ class ServerVersion(Struct, frozen=True):
         return (self.major, self.minor) >= (major, minor)
 
 
+class Scope(TypedDict, total=False):
+    """The objects of a kind that are meant; by default all."""
+
+    namespace: str
+    label_selector: str
+    field_selector: str
+
+
 class Cluster(Protocol):
-    """Operations of a cluster. Reads return Structs; writes take JSON objects and return the
-    result.
+    """Operations of a cluster. Reads return Structs; writes take JSON objects and return the result.
 
     To guard a write, put `metadata.resourceVersion` (and `metadata.uid`) into the patch: the server
     answers `Conflict` if it is not the newest.
@@ -136,24 +139,14 @@ class Cluster(Protocol):
     async def get_raw(self, kind: Kind[T], name: str, namespace: str = "") -> dict[str, Any]:
         """Return the whole object as JSON, for callers that need fields without a Struct."""
 
-    async def list(
-        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> Listing[T]:
+    async def list(self, kind: Kind[T], **scope: Unpack[Scope]) -> Listing[T]:
         """Return all objects by a quorum read (no resourceVersion), paged internally."""
 
-    async def resource_version(
-        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> str:
+    async def resource_version(self, kind: Kind[T], **scope: Unpack[Scope]) -> str:
         """Return the `resource_version` that `list` would return now, without reading the objects."""
 
     def watch(
-        self,
-        kind: Kind[T],
-        *,
-        resource_version: str,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
+        self, kind: Kind[T], *, resource_version: str, **scope: Unpack[Scope]
     ) -> AsyncGenerator[WatchEvent[T] | Broken]:
         """Yield events after `resource_version`, including bookmarks.
 
@@ -168,14 +161,13 @@ class Cluster(Protocol):
         self,
         kind: Kind[T],
         name: str,
-        patch: Body | Sequence[Body],
+        patch: Body,
         *,
         namespace: str = "",
         subresource: str = "",
-        patch_type: PatchType = MERGE,
-        field_manager: str = "hami-dra",
-        force: bool = False,
-    ) -> T: ...
+        manager: str = "",
+    ) -> T:
+        """Send a merge patch; with the name of a field `manager`, apply the fields, also those that others own."""
 
     async def delete(
         self,
@@ -197,17 +189,3 @@ class Cluster(Protocol):
         """
 
     async def close(self) -> None: ...
-
-
-@runtime_checkable
-class WatchLists(Protocol):
-    """What a cluster may offer beyond `Cluster`: a list and the watch after it by one request."""
-
-    async def watch_list(
-        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> tuple[Listing[T], AsyncGenerator[WatchEvent[T] | Broken]]:
-        """Return all objects, as new as by a quorum read, and the events after that, to be closed.
-
-        Any ClusterError but NotFound says no more than that this way is barred, for now or for good:
-        use `list` and `watch`.
-        """

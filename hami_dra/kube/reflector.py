@@ -23,6 +23,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -56,6 +57,7 @@ def log_broken(kind: Kind[Any], broken: protocol.Broken) -> None:
     log.warning("%s %s cannot be read: %s", kind.name, broken.object.key, broken.problem)
 
 
+@dataclass(eq=False)
 class Reflector(Generic[T]):
     """Keeps a copy with `run()` until cancelled.
 
@@ -70,49 +72,39 @@ class Reflector(Generic[T]):
     by a comparison of versions; otherwise each is followed by another watch from where it ended.
     """
 
-    def __init__(
-        self,
-        cluster: protocol.Cluster,
-        kind: Kind[T],
-        handler: Handler[T],
-        *,
-        store: Store[T] | None = None,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
-        on_broken: Callable[[protocol.Broken], None] | None = None,
-        on_denied: Callable[[protocol.ClusterError], None] | None = None,
-        on_rewound: Callable[[], None] | None = None,
-        guard: LoopGuard | None = None,
-        backoff: Backoff | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.kind = kind
-        self.store: Store[T] = Store() if store is None else store
-        self.problem = ""
-        self.unreadable: dict[str, protocol.Broken] = {}
-        self.is_denied = False
-        self.lists = 0
-        self.failures = 0
-        self._now = now
-        self._heard = now()
-        self._handler = handler
-        scope = {"namespace": namespace, "label_selector": label_selector, "field_selector": field_selector}
-        self._source = ListerWatcher(cluster, kind, scope)
-        self._on_broken = on_broken or partial(log_broken, kind)
-        self._on_denied = on_denied
-        self._on_rewound = on_rewound
-        self._guard = guard or LoopGuard(f"watch {kind.plural}")
-        self._backoff = backoff or Backoff()
-        self._sleep = sleep
-        self._seen = 0
-        self._synced = asyncio.Event()
-        self._answered = asyncio.Event()
-        self._current = asyncio.Event()
-        self._outdated = False
-        self._watching: asyncio.Timeout | None = None
-        self._listing = asyncio.Lock()
+    cluster: protocol.Cluster
+    kind: Kind[T]
+    handler: Handler[T]
+    _: KW_ONLY
+    store: Store[T] = field(default_factory=Store)
+    scope: protocol.Scope = field(default_factory=protocol.Scope)
+    on_broken: Callable[[protocol.Broken], None] | None = None
+    on_denied: Callable[[protocol.ClusterError], None] | None = None
+    on_rewound: Callable[[], None] | None = None
+    guard: LoopGuard | None = None
+    backoff: Backoff = field(default_factory=Backoff)
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    now: Callable[[], float] = time.monotonic
+    problem: str = ""
+    unreadable: dict[str, protocol.Broken] = field(default_factory=dict)
+    is_denied: bool = False
+    lists: int = 0
+    failures: int = 0
+    _heard: float = field(init=False)
+    _source: ListerWatcher[T] = field(init=False)
+    _guard: LoopGuard = field(init=False)
+    _seen: int = 0
+    _synced: asyncio.Event = field(default_factory=asyncio.Event)
+    _answered: asyncio.Event = field(default_factory=asyncio.Event)
+    _current: asyncio.Event = field(default_factory=asyncio.Event)
+    _outdated: bool = False
+    _watching: asyncio.Timeout | None = None
+    _listing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self._heard = self.now()
+        self._source = ListerWatcher(self.cluster, self.kind, self.scope)
+        self._guard = self.guard or LoopGuard(f"watch {self.kind.plural}")
 
     @property
     def is_synced(self) -> bool:
@@ -125,7 +117,7 @@ class Reflector(Generic[T]):
 
         An idle watch delivers a bookmark about once a minute.
         """
-        return self._now() - self._heard
+        return self.now() - self._heard
 
     async def wait_synced(self) -> None:
         await self._synced.wait()
@@ -188,8 +180,8 @@ class Reflector(Generic[T]):
         except (protocol.Forbidden, protocol.NotFound) as error:
             if not self.is_denied:
                 self.is_denied = True
-                if self._on_denied is not None:
-                    self._on_denied(error)
+                if self.on_denied is not None:
+                    self.on_denied(error)
             self._answered.set()
             raise
 
@@ -199,7 +191,7 @@ class Reflector(Generic[T]):
             seen = self._seen
             listing = await read()
             self.lists += 1
-            self._heard = self._now()
+            self._heard = self.now()
             newest = int(listing.resource_version)
             rewound = self._is_past(listing, seen, watching=watching)
             if newest >= self._seen or rewound:
@@ -213,11 +205,11 @@ class Reflector(Generic[T]):
             self._answered.set()
             self._current.set()
             with self._guard.each("list"):
-                self._handler.synced()
+                self.handler.synced()
         if rewound:
             log.warning("%s: the API server has gone back to a past state (etcd restored?)", self.kind.plural)
-            if self._on_rewound is not None:
-                self._on_rewound()
+            if self.on_rewound is not None:
+                self.on_rewound()
 
     def _is_past(self, listing: protocol.Listing[T], seen: int, *, watching: bool) -> bool:
         """Return whether a list shows a state from before version `seen`, which was known when the
@@ -229,7 +221,7 @@ class Reflector(Generic[T]):
         """
         if int(listing.resource_version) < seen:
             return True
-        if self._on_rewound is None or not seen:
+        if self.on_rewound is None or not seen:
             return False
         for item in listing.items:
             if (version := _version(item)) <= seen:
@@ -280,7 +272,7 @@ class Reflector(Generic[T]):
             if problem or (is_idle and not self._outdated):
                 # no problem: closed by the server before the first event; avoid a busy loop
                 await self._pause(problem)
-            if self._on_rewound is not None and not (lasted and await self._source.version() >= self._seen):
+            if self.on_rewound is not None and not (lasted and await self._source.version() >= self._seen):
                 return
 
     async def _watch_until_outdated(self) -> None:
@@ -300,7 +292,7 @@ class Reflector(Generic[T]):
         async with aclosing(self._source.watch(self._seen)) as events:
             async for event in events:
                 self._recovered()
-                self._heard = self._now()
+                self._heard = self.now()
                 key = event.object.key
                 with self._guard.each(key):
                     version = _version(event.object)
@@ -335,7 +327,7 @@ class Reflector(Generic[T]):
         self.unreadable[key] = broken
         if known is None or known.object.metadata.resource_version != broken.object.metadata.resource_version:
             with self._guard.each(key):
-                self._on_broken(broken)
+                (self.on_broken or partial(log_broken, self.kind))(broken)
 
     # --- both -------------------------------------------------------------------------------------
 
@@ -348,22 +340,22 @@ class Reflector(Generic[T]):
             self.store.put(new, key)
         elif old is not None:
             self.store.remove(old.key)
-        self._handler.changed(old, new)
+        self.handler.changed(old, new)
 
     def _recovered(self) -> None:
         if self.problem:
             log.info("%s: up to date again", self.kind.plural)
         self.problem = ""
-        self._backoff.reset()
+        self.backoff.reset()
 
     async def _pause(self, problem: str) -> None:
         if problem:
             self.failures += 1
-        told = self.is_denied and self._on_denied is not None
+        told = self.is_denied and self.on_denied is not None
         if problem and problem != self.problem and not told:
             log.warning("%s; trying again", problem)
         self.problem = problem
-        await self._sleep(self._backoff.next())
+        await self.sleep(self.backoff.next())
 
 
 def _version(item: Object) -> int:

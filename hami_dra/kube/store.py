@@ -14,15 +14,14 @@ IndexFunction = Callable[[T], Iterable[str]]
 
 
 class Index:
-    """The keys of the objects that have a value; a single key, as of most values, without a dict of
-    its own.
+    """The keys of the objects that have a value; a single key, as of most values, without a dict of its own.
 
-        >>> index = Index()
-        >>> index.add("node-1", "default/a")
-        >>> index.add("node-1", "default/b")
-        >>> index.discard("node-1", "default/a")
-        >>> list(index.keys("node-1"))
-        ['default/b']
+    >>> index = Index()
+    >>> index.add("node-1", "default/a")
+    >>> index.add("node-1", "default/b")
+    >>> index.discard("node-1", "default/a")
+    >>> list(index.keys("node-1"))
+    ['default/b']
     """
 
     __slots__ = ("_keys",)

@@ -161,10 +161,9 @@ class _Unanswered:
 
 
 class Transport:
-    def __init__(self, access: Access, timeouts: Timeouts, user_agent: str) -> None:
+    def __init__(self, access: Access, timeouts: Timeouts) -> None:
         self.timeouts = timeouts
         self._access = access
-        self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
 
     async def read(self, what: str, path: str, query: Mapping[str, str], *, accept: str = JSON_TYPE) -> bytes:
@@ -173,7 +172,7 @@ class Transport:
         timeout = aiohttp.ClientTimeout(total=self.timeouts.read, sock_connect=self.timeouts.connect)
         while True:
             try:
-                code, body, wait = await self._once("GET", what, path, query, timeout=timeout, accept=accept)
+                code, body, wait = await self._once("GET", what, path, query, {"Accept": accept}, timeout=timeout)
                 if code < 300:
                     return body
                 error = error_of(code, read_status(body), what)
@@ -203,15 +202,14 @@ class Transport:
         """
         not_after = (boot_clock() if asked_at is None else asked_at) + self.timeouts.write
         data = document if isinstance(document, bytes) else msgspec.json.encode(document)
+        headers = {"Accept": JSON_TYPE, "Content-Type": content_type}
         backoff = Backoff(first=0.1, most=2.0)
         try:
             # One deadline over all attempts: after it, no part of this write is pending.
             async with asyncio.timeout(self.timeouts.write):
                 while True:
                     timely = _TimelyBody(data, not_after)
-                    code, body, wait = await self._once(
-                        method, what, path, query, data=timely, content_type=content_type
-                    )
+                    code, body, wait = await self._once(method, what, path, query, headers, data=timely)
                     if code < 300:
                         return body
                     status = read_status(body)
@@ -222,22 +220,11 @@ class Transport:
             raise Unavailable(f"{what}: no answer within {self.timeouts.write} s") from None
 
     async def _once(
-        self,
-        method: str,
-        what: str,
-        path: str,
-        query: Mapping[str, str],
-        *,
-        timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 (aiohttp's own)
-        data: aiohttp.BytesPayload | None = None,
-        content_type: str = "",
-        accept: str = JSON_TYPE,
+        self, method: str, what: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], **options: Any
     ) -> tuple[int, bytes, float]:
         """Return status code, body, and the seconds that the server asks to wait. Raises Unavailable."""
         with _Unanswered(what, self._access.server):
-            response = await self._ask(
-                method, path, query, timeout=timeout, data=data, content_type=content_type, accept=accept
-            )
+            response = await self._ask(method, path, query, headers, **options)
             try:
                 body = await response.read()
             finally:
@@ -255,31 +242,18 @@ class Transport:
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
         """Yield the response to a GET, to be read while it comes. Raises Unavailable."""
         with _Unanswered(what, self._access.server):
-            response = await self._ask("GET", path, query, timeout=timeout)
+            response = await self._ask("GET", path, query, {"Accept": JSON_TYPE}, timeout=timeout)
             try:
                 yield response
             finally:
                 _abandon(response)
 
     async def _ask(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        *,
-        timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 (aiohttp's own)
-        data: aiohttp.BytesPayload | None = None,
-        content_type: str = "",
-        accept: str = JSON_TYPE,
+        self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], **options: Any
     ) -> aiohttp.ClientResponse:
         """Return a response of which the headers were read; after a 401 the second one, with renewed credentials."""
-        headers = CIMultiDict((("Accept", accept), *self._access.impersonation))
-        if content_type:
-            headers["Content-Type"] = content_type
+        headers = CIMultiDict((*headers.items(), *self._access.impersonation))
         url = _url_of(self._access.server, path, query)
-        options: dict[str, Any] = {"data": data, "allow_redirects": False}
-        if timeout is not None:
-            options["timeout"] = timeout
         if self._access.server_name:
             options["server_hostname"] = self._access.server_name
         if self._access.proxy:
@@ -288,7 +262,9 @@ class Transport:
         while True:
             if authorization := await self._access.identity.header(renew=renew):
                 headers["Authorization"] = authorization
-            response = await self._open_session().request(method, url, headers=headers, **options)
+            response = await self._open_session().request(
+                method, url, headers=headers, allow_redirects=False, **options
+            )
             if response.status != 401 or renew:
                 return response
             response.release()
@@ -303,7 +279,7 @@ class Transport:
             self._session = aiohttp.ClientSession(
                 # Compression costs both sides more than a cluster's network; Kubernetes' own components
                 # disable it, too.
-                headers={"Accept-Encoding": "identity", "User-Agent": self._user_agent},
+                headers={"Accept-Encoding": "identity", "User-Agent": "hami-dra"},
                 cookie_jar=aiohttp.DummyCookieJar(),
                 connector=aiohttp.TCPConnector(
                     # watches hold connections for minutes; callers bound their own concurrency

@@ -3,26 +3,17 @@
 import asyncio
 import math
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
-from threading import Thread
 from typing import TypeVar
+
+from hami_dra.api.background import in_background
 
 _T = TypeVar("_T")
 
 
 def call_within(seconds: float, call: Callable[[], _T]) -> _T:
     """Return what the call returns, or raise what it raises; TimeoutError: it goes on, and delays no end of the process."""
-    outcome: Future[_T] = Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(call())
-        except BaseException as error:  # noqa: BLE001 (raised where it is waited for)
-            outcome.set_exception(error)
-
-    Thread(target=run, daemon=True).start()
-    return outcome.result(timeout=seconds)
+    return in_background(call).result(timeout=seconds)
 
 
 async def wait_at_most(event: asyncio.Event, seconds: float) -> None:

@@ -1,5 +1,4 @@
-"""Readings of simulated cards, derived from their allocations, so that dashboards work without
-hardware.
+"""Readings of simulated cards, derived from their allocations, so that dashboards work without hardware.
 
 Pure. Programs use about four fifths of their allocation, in waves of some minutes; a card's
 temperature and power follow its use. One card at one moment always reports the same values.

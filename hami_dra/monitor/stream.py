@@ -1,5 +1,4 @@
-"""A tool that prints one report a line until it is stopped, kept running. Used by `neuron`, in a
-thread.
+"""A tool that prints one report a line until it is stopped, kept running. Used by `neuron`, in a thread.
 
 It ends with this process in every case: `close` kills it with everything it started; if this
 process is killed, its output pipe has no reader any more, so the next line it prints ends it
@@ -10,7 +9,6 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from typing import Final
 
 from hami_dra.discovery.errors import ToolFailed
@@ -24,14 +22,13 @@ _WORDS: Final = 2_000
 class Stream:
     """A running tool. Call `next` from one thread at a time, `close` from any."""
 
-    def __init__(self, tool: Tool, arguments: tuple[str, ...] = (), now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, tool: Tool, arguments: tuple[str, ...] = ()) -> None:
         """Prepare the tool; `next` starts it.
 
         `tool.timeout`: seconds to wait for a report; `tool.limit`: most bytes of one.
         """
         self._tool = tool
         self._arguments = arguments
-        self._now = now
         self._news = threading.Condition()
         self._closed = False
         self._run: _Run | None = None
@@ -45,8 +42,8 @@ class Stream:
             if self._run is None:
                 self._run = _Run(self._tool.start(*self._arguments), self._tool.limit, self._news)
             run = self._run
-            deadline = self._now() + self._tool.timeout
-            while not run.line and not run.over and (left := deadline - self._now()) > 0:
+            deadline = time.monotonic() + self._tool.timeout
+            while not run.line and not run.over and (left := deadline - time.monotonic()) > 0:
                 self._news.wait(left)
             line, run.line = run.line, b""
             if line and not run.over:

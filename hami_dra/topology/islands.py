@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 
 
 def islands(links: Mapping[int, Mapping[int, int]]) -> tuple[tuple[int, ...], ...]:
-    """Return connected components with at least two members, each ascending, ordered by lowest
-    member.
+    """Return connected components with at least two members, each ascending, ordered by lowest member.
 
     `links[a][b]` > 0 is the number of lanes from a to b; a link that only one side reports counts.
     Behind NVSwitch and on bridged pairs a component is a clique. On a mesh (DGX-1) it is not: the

@@ -106,8 +106,7 @@ def cliques(pairs: Pairs, free: Sequence[int], least: int) -> list[int]:
 
 
 def grown(pairs: Pairs, free: Sequence[int], count: int) -> Sets:
-    """Return promising sets when there are too many to evaluate: from each card, greedily add the
-    best.
+    """Return promising sets when there are too many to evaluate: from each card, greedily add the best.
 
     The best is the card that adds the highest score; ties go to the lower card. At most one set per
     starting card, ascending, without duplicates; shape (k, count).

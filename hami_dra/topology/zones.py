@@ -1,5 +1,4 @@
-"""Zones of cards joined by a fast interconnect, and switches below them: scores and a decision
-tree.
+"""Zones of cards joined by a fast interconnect, and switches below them: scores and a decision tree.
 
 Called by the rules of vendors whose cards come in zones. In: published attributes of the cards of a
 node, by position. Out: bit masks by position. Pure.
@@ -66,8 +65,7 @@ def zones_of(group: Sequence[int], lanes: Sequence[Sequence[int]], distance: Seq
 
 
 def decision_tree(zones: Zones, free: int, count: int) -> Iterator[Pick]:
-    """Yield sets of `count` of the `free` cards (bit mask) by the tree, best first; not all
-    possible sets.
+    """Yield sets of `count` of the `free` cards (bit mask) by the tree, best first; not all possible sets.
 
     1. A zone that holds all: the one with fewest free cards first, equal ones by number.
     2. Zones from small to large until there are enough; then cards that are in none.

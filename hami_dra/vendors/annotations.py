@@ -1,5 +1,4 @@
-"""Every annotation that a Struct of this project keeps: all others are dropped where objects are
-decoded.
+"""Every annotation that a Struct of this project keeps: all others are dropped where objects are decoded.
 
 Read by `hami_dra.kube.decoding` and by snapshots. Programs that read whole objects as JSON (the
 webhook, `convert`) do not use this module. To read another annotation of a decoded object, add it

@@ -1,5 +1,4 @@
-"""What a request for cores means beyond the amount, on cards that several requests share (HAMi
-D/*/device.go, Fit).
+"""What a request for cores means beyond the amount, on cards that several requests share (HAMi D/*/device.go, Fit).
 
 Called by the vendors' `refuse`. In: columns of cards and the requested amounts. Out: numbers of
 reasons. Pure.

@@ -1,5 +1,4 @@
-"""The reason codes of devices, HAMi's (pkg/device/common/common.go): each with its words, in the
-order of checks. Pure.
+"""The reason codes of devices, HAMi's (pkg/device/common/common.go): each with its words, in the order of checks. Pure.
 
 To add one, declare it here, at its place in the order, and use it in its rule: numbers, queueing
 hints, explanations and the dashboard follow. `controller.reasons.catalogue` has those of nodes.

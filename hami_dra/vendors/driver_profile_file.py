@@ -1,5 +1,4 @@
-"""The file format `DriverProfile`: what a driver that hami-dra does not ship publishes, and what it
-means.
+"""The file format `DriverProfile`: what a driver that hami-dra does not ship publishes, and what it means.
 
 Read by the option `--manage-profile`. In: one document, as JSON. Out: a `DriverProfile`, or
 `InvalidDriverProfile`, which names the field and the fix. Pure.
@@ -119,10 +118,6 @@ def parse_driver_profile(raw: Any) -> DriverProfile:
         fields = " and ".join(f"capacity.{role}" for role, name in _set(found.capacity).items() if name == twice[0])
         raise InvalidDriverProfile(f"{fields}: both are {twice[0]}; a capacity has one meaning, remove one of them")
     return _profile(found)
-
-
-def driver_profile_schema() -> dict[str, Any]:
-    return msgspec.json.schema(DriverProfileFile)
 
 
 def _profile(found: DriverProfileFile) -> DriverProfile:

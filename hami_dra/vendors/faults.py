@@ -1,5 +1,4 @@
-"""Kinds of failure: one taint key for each, so that a claim, an alert or an operator can
-distinguish them.
+"""Kinds of failure: one taint key for each, so that a claim, an alert or an operator can distinguish them.
 
 Called by `publishing` (the taint of a recorded fault) and by the node driver (the effect of a
 kind). Pure. Codes come from `hami_dra.discovery` and are listed in docs/design/discovery.md; the code is

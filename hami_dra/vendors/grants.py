@@ -129,8 +129,8 @@ def numbered_nodes(host: Host, held: Sequence[Grant], prefix: str, *control: str
 
 
 class ByAmount:
-    """Half of `ContainerVendor`, for vendors of unpartitioned cards whose tenants differ by amounts
-    alone. `of`: how its cards are published, which has its names.
+    """Half of `ContainerVendor`, for vendors whose tenants differ by amounts alone. `of`: how its
+    cards are published, which has its names; those with partitions have `sites` of their own.
     """
 
     name: str

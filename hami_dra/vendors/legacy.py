@@ -1,5 +1,4 @@
-"""Old extended resource names (`nvidia.com/gpumem`): the interface of each vendor that has such
-names.
+"""Old extended resource names (`nvidia.com/gpumem`): the interface of each vendor that has such names.
 
 Called by `controller.webhook`. In: the resource lists of one container and the annotations of its
 pod. Out: a `LegacyRequest` in terms of the capacities that the vendor's driver publishes, CEL
@@ -7,7 +6,7 @@ selectors, a device class, environment variables. Must not know about pods, clai
 """
 
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -75,8 +74,7 @@ class LegacyRequest(CardChoice, frozen=True, omit_defaults=True, forbid_unknown_
         return not self.alternatives and super().is_only(capacity)
 
     def joined(self, other: "LegacyRequest") -> "LegacyRequest | None":
-        """Return the smallest request that covers both, for containers that never run at the same
-        time.
+        """Return the smallest request that covers both, for containers that never run at the same time.
 
         None if it cannot be determined: a percentage of an unknown card and a number of bytes, two
         series, alternatives, a partition and anything else, or whole cards of one size and more
@@ -138,8 +136,7 @@ class ContainerResources(Struct, frozen=True):
         return f'resources.{"limits" if name in self.limits else "requests"}["{name}"]'
 
     def whole(self, name: str, meaning: str, most: int, *, in_mib: bool = False) -> int | None:
-        """Return a whole number from 0 to `most`, or None when it is not given. Raises
-        InvalidLegacy.
+        """Return a whole number from 0 to `most`, or None when it is not given. Raises InvalidLegacy.
 
         `meaning` completes the sentence "it ...": counts cards.
 
@@ -181,8 +178,10 @@ def counts_fractions(value: object) -> bool:
     return str(value).endswith(("m", "u", "n"))
 
 
-class LegacyVendor(Protocol):
-    """The old names of one vendor. Every method that reads user input raises `InvalidLegacy`."""
+class LegacyVendor:
+    """The old names of one vendor, which overrides methods as needed. Every method that reads user input
+    raises `InvalidLegacy`.
+    """
 
     name: str
     """Prefix of the requests in claims: `nvidia-0`."""
@@ -194,57 +193,47 @@ class LegacyVendor(Protocol):
     quotas: Quotas
     """Those of them that a ResourceQuota may limit, and how its cards are counted then."""
 
-    def read(self, resources: ContainerResources) -> LegacyReading: ...
+    def read(self, resources: ContainerResources) -> LegacyReading:
+        raise NotImplementedError
 
     def is_plain(self, request: CardChoice) -> bool:
         """Return whether it is for whole cards alone, as an extended resource can express (KEP-5004)."""
+        return request.is_only({})
 
-    def device_class(self, request: CardChoice) -> str: ...
+    def device_class(self, request: CardChoice) -> str:
+        raise NotImplementedError
 
-    def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        """Return the annotations of a pod that choose among cards, normalised: equal lists give equal filters."""
+    def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002 (overridden)
+        """Return the annotations of a pod that choose among cards, normalised: equal lists give equal filters.
 
-    def selectors(self, filters: Filters) -> tuple[str, ...]:
-        """Return one CEL expression for each filter; text of users is quoted. Refuses unknown filters."""
-
-    def settled(self, request: LegacyRequest, annotations: Mapping[str, Any]) -> LegacyRequest:
-        """Return the request as the pod's annotations change it. Refuses what no card could meet."""
-
-    def instead_of(self, resource: str) -> str:
-        """Return what to write in place of a name that other software of the vendor serves, or an empty text."""
-
-    def env(self, request: LegacyRequest) -> dict[str, str]:
-        """Return the environment variables that HAMi's webhook gives a container with this request."""
-
-
-class WithoutFilters:
-    """A vendor whose annotations are all read when a pod is placed, and whose driver sets the environment."""
-
-    def filters(self, annotations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:  # noqa: ARG002 (the protocol's signature)
+        By default all annotations are read when a pod is placed.
+        """
         return {}
 
     def selectors(self, filters: Filters) -> tuple[str, ...]:
+        """Return one CEL expression for each filter; text of users is quoted. Refuses unknown filters."""
         if filters:
             raise InvalidLegacy(f"{', '.join(sorted(filters))}: this vendor has no filters in its requests")
         return ()
 
-    def settled(self, request: LegacyRequest, annotations: Mapping[str, Any]) -> LegacyRequest:  # noqa: ARG002 (the protocol's signature)
+    def settled(self, request: LegacyRequest, annotations: Mapping[str, Any]) -> LegacyRequest:  # noqa: ARG002 (overridden)
+        """Return the request as the pod's annotations change it. Refuses what no card could meet."""
         return request
 
-    def instead_of(self, resource: str) -> str:  # noqa: ARG002 (the protocol's signature)
+    def instead_of(self, resource: str) -> str:  # noqa: ARG002 (overridden)
+        """Return what to write in place of a name that other software of the vendor serves, or an empty text."""
         return ""
 
-    def env(self, request: LegacyRequest) -> dict[str, str]:  # noqa: ARG002 (the protocol's signature)
+    def env(self, request: LegacyRequest) -> dict[str, str]:  # noqa: ARG002 (overridden)
+        """Return the environment variables that HAMi's webhook gives a container with this request."""
         return {}
 
 
-class WholeByCount(WithoutFilters):
+class WholeByCount(LegacyVendor):
     """A vendor whose whole cards are requested by their count alone; any name of an amount requests
     a share of a card. `of`: how its cards are published, which has its names.
     """
 
-    name: str
-    driver: str
     whole_class: str
     shared_class: str
 
@@ -252,9 +241,6 @@ class WholeByCount(WithoutFilters):
         if of is not None:
             cls.name, cls.driver = of.name, of.driver
             cls.whole_class, cls.shared_class = of.whole_class, of.shared_class
-
-    def is_plain(self, request: CardChoice) -> bool:
-        return request.is_only({})
 
     def device_class(self, request: CardChoice) -> str:
         return self.whole_class if self.is_plain(request) else self.shared_class

@@ -125,9 +125,3 @@ class VendorPlugin(Struct, frozen=True, kw_only=True):
     def driver(self) -> str:
         """The DRA driver that publishes them: `nvidia.hami.io`."""
         return self.rules.profile.driver
-
-    @property
-    def whole_card_resources(self) -> tuple[str, ...]:
-        """The extended resources of whole cards: `nvidia.com/gpu`; several where each series has its own."""
-        specs = (each["spec"] for each in self.publishing.device_classes())
-        return tuple(spec["extendedResourceName"] for spec in specs if "extendedResourceName" in spec)

@@ -35,8 +35,7 @@ class CardLists(Struct, frozen=True):
     """Only partitions (True), only whole cards (False), or either (None)."""
 
     def refusal(self, ids: Iterable[str], type_name: str, *, part: bool) -> str:
-        """Return the reason code why a card may not be taken, or "". In HAMi's order: type, mode,
-        uuid.
+        """Return the reason code why a card may not be taken, or "". In HAMi's order: type, mode, uuid.
 
         `ids`: its uuid and other names. `part`: it is a partition.
         """
@@ -80,8 +79,7 @@ def card_lists(
     use_types: Iterable[str] = (),
     nouse_types: Iterable[str] = (),
 ) -> CardLists:
-    """Read comma lists; items are trimmed, empty ones ignored (HAMi D/devices.go, CheckUUID,
-    CheckType).
+    """Read comma lists; items are trimmed, empty ones ignored (HAMi D/devices.go, CheckUUID, CheckType).
 
     All but `annotations`: names of the annotations that hold such a list. A list without an item is
     no constraint: templates render empty values.

@@ -1,5 +1,4 @@
-"""The interface of a vendor module for scheduling, and the driver profile by which any DRA driver's
-devices are read.
+"""The interface of a vendor module for scheduling, and the driver profile by which any DRA driver's devices are read.
 
 Called by `controller.allocation.prefilter` (whole columns),
 `controller.decide.pre_score` and `controller.scoring.chooser` (the cards of
@@ -93,8 +92,7 @@ class DriverProfile(Struct, frozen=True):
 
 
 class Cards(Struct):
-    """Some rows of the device columns, by role. All arrays have shape (n,), int64; memory in the
-    driver's unit.
+    """Some rows of the device columns, by role. All arrays have shape (n,), int64; memory in the driver's unit.
 
     Used amounts are before the current request. A role that the driver does not publish has total
     0.

@@ -1,5 +1,4 @@
-"""From cards to published devices: the interface of each vendor with a driver, and the parts they
-share.
+"""From cards to published devices: the interface of each vendor with a driver, and the parts they share.
 
 Called by `hami_dra.driver.slices` and by the generator of `deviceclasses/`. In: `Card` records and
 how they may be shared. Out: devices and DeviceClasses as plain JSON in resource.k8s.io/v1 form,

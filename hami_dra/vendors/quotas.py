@@ -1,5 +1,4 @@
-"""Quotas of a namespace for a vendor's cards: the ResourceQuota keys of each vendor, and how they
-are counted.
+"""Quotas of a namespace for a vendor's cards: the ResourceQuota keys of each vendor, and how they are counted.
 
 Read by `controller.inventory.quotas` (usage and headroom) and `controller.webhook.quota` (what can
 never fit). In: capacities of one allocated card. Out: whole numbers. Pure.

@@ -27,8 +27,8 @@ MIB = 1 << 20
 def table(text):
     found = metax.parse_table(text)
     assert found.problems == ()
-    rows = [(row.index, row.product, row.bus_id, row.memory, row.board, row.sgpu) for row in found.rows.values()]
-    return [found.driver_version, found.runtime_version, *rows]
+    rows = [(row.index, row.product, row.bus_id, row.memory) for row in found.rows.values()]
+    return [found.driver_version, *rows]
 
 
 def listed(text):
@@ -119,19 +119,19 @@ TRN2_BUSES = ["cc", "b5", "b6", "cb", "6f", "58", "59", "6e", "9b", "84", "85", 
 EXPECTED = {
     "metax/mx-smi.c500.v2.1.12.head.txt": (
         table,
-        ["2.12.13", "2.29.0.19", (0, "MetaX C500", "0000:0e:00.0", 64 * GIB, None, None)],
+        ["2.12.13", (0, "MetaX C500", "0000:0e:00.0", 64 * GIB)],
     ),
     "metax/mx-smi.c500-1gpu.v2.2.4.txt": (
         table,
-        ["2.14.8", "2.33.0.5", (0, "MetaX C500", "0000:01:00.0", 64 * GIB, None, None)],
+        ["2.14.8", (0, "MetaX C500", "0000:01:00.0", 64 * GIB)],
     ),
     "metax/mx-smi.c500-1gpu.v2.2.9.txt": (
         table,
-        ["3.0.11", "3.3.0.15", (0, "MetaX C500", "0000:10:00.0", 64 * GIB, 0, False)],
+        ["3.0.11", (0, "MetaX C500", "0000:10:00.0", 64 * GIB)],
     ),
     "metax/mx-smi.c500-1gpu.v2.3.1.txt": (
         table,
-        ["3.8.30", "3.7.1.5", (0, "MetaX C500", "0000:12:00.0", 64 * GIB, 0, False)],
+        ["3.8.30", (0, "MetaX C500", "0000:12:00.0", 64 * GIB)],
     ),
     "metax/mx-smi_-L.v2.2.9.txt": (
         listed,

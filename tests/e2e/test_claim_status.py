@@ -14,7 +14,7 @@ from hami_dra.api import names
 from hami_dra.api.kinds import RESOURCE_CLAIM
 from hami_dra.driver.prepare.claim_status import ClaimStatusWriter
 from hami_dra.driver.prepare.records import GrantedDevice, Record
-from hami_dra.kube.http import HttpCluster
+from hami_dra.kube.http import connect
 from hami_dra.kube.manifests import shipped_folder
 from tests.e2e.objects import claim, request
 
@@ -49,7 +49,7 @@ def token(control_plane):
 
 @pytest.fixture
 async def cluster(control_plane, token):
-    found = HttpCluster.from_kubeconfig(str(control_plane.kubeconfig_for(token, "driver-of-statuses")))
+    found = connect(str(control_plane.kubeconfig_for(token, "driver-of-statuses")))
     yield found
     await found.close()
 
@@ -110,7 +110,7 @@ def record_of(found):
 
 @contextlib.asynccontextmanager
 async def writing(cluster):
-    writer = ClaimStatusWriter(cluster, DRIVER, lambda: datetime.now(UTC), sleep=asyncio.sleep)
+    writer = ClaimStatusWriter(cluster, DRIVER, lambda: datetime.now(UTC))
     task = asyncio.create_task(writer.run())
     try:
         yield writer

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from hami_dra.api import kinds
-from hami_dra.kube.http import HttpCluster
+from hami_dra.kube.http import connect
 from hami_dra.kube.lease import LeaderElector
 from hami_dra.kube.protocol import ClusterError, Forbidden, Gone, NotFound
 from hami_dra.kube.reflector import Reflector
@@ -40,7 +40,7 @@ class Recorder:
 
 @pytest.fixture
 async def cluster(control_plane):
-    cluster = HttpCluster.from_kubeconfig(str(control_plane.admin_kubeconfig))
+    cluster = connect(str(control_plane.admin_kubeconfig))
     yield cluster
     await cluster.close()
 
@@ -107,7 +107,7 @@ async def test_a_streamed_list_is_a_list_and_the_watch_after_it(cluster, space):
 
 async def test_a_bookmark_is_a_place_to_go_on_from(control_plane, space):
     # the API server sends one shortly before a watch ends by itself, and about once a minute
-    cluster = HttpCluster.from_kubeconfig(str(control_plane.admin_kubeconfig), timeouts=Timeouts(watch=5))
+    cluster = connect(str(control_plane.admin_kubeconfig), timeouts=Timeouts(watch=5))
     since = (await cluster.list(kinds.CONFIG_MAP, namespace=space)).resource_version
     bookmark = None
     async with asyncio.timeout(150):
@@ -125,11 +125,11 @@ async def test_a_bookmark_is_a_place_to_go_on_from(control_plane, space):
 
 
 async def test_a_missing_right_is_forbidden_in_the_servers_words(control_plane, space):
-    nobody = HttpCluster.from_kubeconfig(str(control_plane.kubeconfig_for_user("nobody")))
+    nobody = connect(str(control_plane.kubeconfig_for_user("nobody")))
     with pytest.raises(Forbidden, match=r'User "nobody" cannot list resource "resourceclaims"'):
         await nobody.list(kinds.RESOURCE_CLAIM, namespace=space)
     await nobody.close()
-    stranger = HttpCluster.from_kubeconfig(str(control_plane.kubeconfig_for("not-a-token")))
+    stranger = connect(str(control_plane.kubeconfig_for("not-a-token")))
     with pytest.raises(Forbidden) as caught:
         await stranger.list(kinds.RESOURCE_CLAIM, namespace=space)
     assert "not-a-token" not in str(caught.value)
@@ -138,9 +138,9 @@ async def test_a_missing_right_is_forbidden_in_the_servers_words(control_plane, 
 
 async def test_a_reflector_stays_true_over_a_restart_of_the_api_server(make_control_plane):
     plane = make_control_plane()
-    cluster = HttpCluster.from_kubeconfig(str(plane.admin_kubeconfig))
+    cluster = connect(str(plane.admin_kubeconfig))
     recorder = Recorder()
-    reflector = Reflector(cluster, kinds.RESOURCE_CLAIM, recorder, namespace="default")
+    reflector = Reflector(cluster, kinds.RESOURCE_CLAIM, recorder, scope={"namespace": "default"})
     task = asyncio.create_task(reflector.run())
     try:
         await recorder.until(lambda: recorder.lists == 1)
@@ -163,7 +163,7 @@ async def test_a_reflector_stays_true_over_a_restart_of_the_api_server(make_cont
 
 
 async def test_two_candidates_on_a_real_lease(control_plane, space):
-    clusters = [HttpCluster.from_kubeconfig(str(control_plane.admin_kubeconfig)) for _ in range(2)]
+    clusters = [connect(str(control_plane.admin_kubeconfig)) for _ in range(2)]
     first, second = (LeaderElector(cluster, space, "lease") for cluster in clusters)
     leading = asyncio.Queue()
 

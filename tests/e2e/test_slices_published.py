@@ -17,7 +17,7 @@ from hami_dra.driver.fleet.run import Fleet
 from hami_dra.driver.publisher import Publisher
 from hami_dra.driver.simulated import machine, machine_names
 from hami_dra.driver.slices import machine_pools, pool_of, slice_name
-from hami_dra.kube.http import HttpCluster
+from hami_dra.kube.http import connect
 
 pytestmark = pytest.mark.on_1_36
 
@@ -27,7 +27,7 @@ CLASSES = sorted((ROOT / "deviceclasses").rglob("*.yaml"))
 
 @pytest.fixture
 async def cluster(control_plane):
-    cluster = HttpCluster.from_kubeconfig(str(control_plane.admin_kubeconfig))
+    cluster = connect(str(control_plane.admin_kubeconfig))
     yield cluster
     await cluster.close()
 

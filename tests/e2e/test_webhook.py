@@ -18,7 +18,7 @@ from controller.webhook.server.server import Server, WebhookSettings
 from controller.webhook.templates import is_same_request
 from hami_dra.api import kinds, names
 from hami_dra.kube.documents import read_documents
-from hami_dra.kube.http import HttpCluster
+from hami_dra.kube.http import connect
 from hami_dra.kube.manifests import apply, remove, shipped
 from hami_dra.kube.protocol import ClusterError, Forbidden, Invalid, NotFound
 
@@ -77,7 +77,7 @@ def installed(control_plane):
 
 @pytest.fixture
 async def cluster(control_plane):
-    cluster = HttpCluster.from_kubeconfig(str(control_plane.admin_kubeconfig))
+    cluster = connect(str(control_plane.admin_kubeconfig))
     yield cluster
     await cluster.close()
 
@@ -86,7 +86,7 @@ async def cluster(control_plane):
 async def webhook(control_plane, installed, cluster):
     """`async with webhook(...) as server`: a running one, as its ServiceAccount, and in force. Options of `Installation`."""
     token = control_plane.token_for_service_account(names.SYSTEM_NAMESPACE, names.WEBHOOK)
-    own = HttpCluster.from_kubeconfig(str(control_plane.kubeconfig_for(token)))
+    own = connect(str(control_plane.kubeconfig_for(token)))
 
     @contextlib.asynccontextmanager
     async def running(*, refuse_over_quota=False, runtime_classes=None, **options):

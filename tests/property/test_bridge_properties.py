@@ -14,9 +14,9 @@ from controller.webhook.request import InvalidRequest, decode
 from hami_dra.api import names
 from hami_dra.cel import DeviceInput, compile_selector
 from hami_dra.cel.parser import parse
-from hami_dra.kube.embedded.api_server.patches import json_patch
 from hami_dra.vendors.nvidia.legacy import NvidiaLegacy
 from tests.support.conversions import resources_of, template_of
+from tests.support.json_patches import json_patch
 
 VENDOR = NvidiaLegacy()
 plain_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

@@ -11,7 +11,6 @@ from contextlib import suppress
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hami_dra.kube.lease_thread import ThreadedElection
 from hami_dra.kube.lease_timings import Timings
 from hami_dra.kube.protocol import Unavailable
 from hami_dra.kube.side_thread import run_in
@@ -55,7 +54,8 @@ class Controller(Candidate):
         super().__init__(name, replicas.cluster, replicas.time, TIMINGS)
         self.main = f"{name}/main"
         self.replicas = replicas
-        self.election = ThreadedElection(self.elector, SameLoop())
+        self.election = self.elector
+        self.elector.side = SameLoop()
 
     async def run(self):
         while True:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hami_dra.api import kinds
 from hami_dra.kube.embedded import EmbeddedControlPlane
-from hami_dra.kube.embedded.api_server.patches import merge_patch
+from hami_dra.kube.embedded.api_server.rules import merge_patch
 from hami_dra.kube.protocol import ClusterError, Unavailable
 from hami_dra.kube.reflector import Reflector
 from tests.support.steered_cluster import SteeredCluster

@@ -4,20 +4,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hami_dra.driver.kubelet.protocol import PreparedDevice
-from hami_dra.driver.prepare.container_views import Claimed, answer_order, arrange
+from hami_dra.driver.prepare.container_views import answer_order, arrange
 from hami_dra.driver.prepare.errors import Refused
 from tests.support.kubelet_order import ids_of, requests_of
-from tests.support.preparing import DRIVER, pod
+from tests.support.preparing import DRIVER, pod, unprepared
 
 CLAIMS = {"a": ("r", "s", "t"), "b": ("x", "y")}
 
 
 def claimed(*joinable):
     """`joinable`: names of claims that users made, which any pod may join."""
-    return [
-        Claimed(f"uid-{name}", "default", name, requests, joinable=name in joinable)
-        for name, requests in CLAIMS.items()
-    ]
+    return [unprepared(name, *requests, joinable=name in joinable) for name, requests in CLAIMS.items()]
 
 
 CLAIMED = claimed()

@@ -11,6 +11,7 @@ from hami_dra.driver.prepare.batching import Prepare, Unprepare
 from hami_dra.driver.prepare.files import Files
 from hami_dra.driver.prepare.inventory import inventory_of
 from hami_dra.driver.prepare.pods import read_pod
+from hami_dra.driver.prepare.records import GrantedDevice, Record
 from hami_dra.vendors.nvidia.containers import NvidiaContainers
 from hami_dra.vendors.nvidia.options import Keeping
 from hami_dra.vendors.nvidia.publish import NvidiaPublishing
@@ -291,6 +292,15 @@ def claim_json(name, *results, config=(), pods=(), uid=None, owner="pod", **meta
             ],
         },
     }
+
+
+def unprepared(name, *requests, joinable=False):
+    """The record of a claim that is about to be prepared, with one device for each request."""
+    held = tuple(
+        GrantedDevice(request=each, pool=NODE, device=f"{each}-device", card=f"GPU-{each}") for each in requests
+    )
+    owner = "" if joinable else "uid-pod"
+    return Record("default", name, f"uid-{name}", "", "preparing", held, owner)
 
 
 def claim(name, *results, **more):

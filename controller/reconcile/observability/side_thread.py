@@ -1,7 +1,7 @@
 """The parts in the side thread: /healthz and /metrics, and the watchdog.
 
 Created by the CLI (`SideServices`) and used by the controller. The lease is renewed there, too
-(`hami_dra.kube.lease_thread`).
+(`hami_dra.kube.lease`).
 """
 
 import asyncio

@@ -84,7 +84,7 @@ class Informer(Generic[T]):
             cluster,
             kind,
             self,
-            store=store,
+            store=Store() if store is None else store,
             sleep=clock.sleep,
             on_broken=self._broken,
             on_denied=self._denied if readable is not None else None,

@@ -13,7 +13,7 @@ from controller.reconcile.runtime.clock import Clock
 from hami_dra.api import names
 from hami_dra.api.core import Lease
 from hami_dra.api.kinds import LEASE
-from hami_dra.kube.protocol import Cluster
+from hami_dra.kube.protocol import Cluster, Scope
 from hami_dra.kube.reflector import Reflector
 from hami_dra.kube.waiting import wait_at_most
 
@@ -39,9 +39,8 @@ class UninstallWatch:
         self._changed = asyncio.Event()
         self._deleted: Lease | None = None
         """The lease as it was deleted: its marker counts on, since uninstall deletes a lease that nobody holds."""
-        self._reflector = Reflector(
-            cluster, LEASE, self, namespace=namespace, field_selector=f"metadata.name={lease_name}", sleep=clock.sleep
-        )
+        lease: Scope = {"namespace": namespace, "field_selector": f"metadata.name={lease_name}"}
+        self._reflector = Reflector(cluster, LEASE, self, scope=lease, sleep=clock.sleep)
 
     def changed(self, old: Lease | None, new: Lease | None) -> None:
         self._deleted = old if new is None else None

@@ -5,12 +5,12 @@ longer than the write timeout, which the next leader waits for. Reads and events
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
-from hami_dra.kube.protocol import MERGE, Cluster, PatchType, Unavailable
+from hami_dra.kube.protocol import Cluster, Unavailable
 
 T = TypeVar("T", bound=Object)
 R = TypeVar("R")
@@ -30,18 +30,15 @@ class Writer:
         self,
         kind: Kind[T],
         name: str,
-        patch: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        patch: Mapping[str, Any],
         *,
         namespace: str = "",
         subresource: str = "",
-        patch_type: PatchType = MERGE,
     ) -> T:
         """Patch an object. Raises ClusterError (`Unavailable` also on a timeout) and `LeadershipLost`."""
         return await self._guarded(
             f"patch {kind.plural} {name}",
-            lambda: self._cluster.patch(
-                kind, name, patch, namespace=namespace, subresource=subresource, patch_type=patch_type
-            ),
+            lambda: self._cluster.patch(kind, name, patch, namespace=namespace, subresource=subresource),
         )
 
     async def create(self, kind: Kind[T], body: Mapping[str, Any], *, namespace: str = "") -> T:

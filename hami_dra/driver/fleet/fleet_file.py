@@ -56,8 +56,7 @@ def parse_fleet(raw: Mapping[str, Any], source: str) -> FleetFile:
 async def follow(
     fleet: Fleet, path: Path, since: Version | None = None, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 ) -> None:
-    """Update the fleet whenever the file changes, until cancelled. An invalid file is reported and
-    changes nothing.
+    """Update the fleet whenever the file changes, until cancelled. An invalid file is reported and changes nothing.
 
     `since`: the version that the fleet was created from, taken before it was read; None: the
     current one.

@@ -5,8 +5,7 @@ select them by node. Out: `held`, and `on_change` when one of them appears, disa
 Claims of other nodes are read and discarded.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 
 from hami_dra.api.kinds import RESOURCE_CLAIM
 from hami_dra.api.resource import ResourceClaim
@@ -39,8 +38,6 @@ class HeldClaims:
         pool: str,
         drivers: Collection[str],
         on_change: Callable[[], None],
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        *,
         count: Callable[[str], None] = count_nothing,
     ) -> None:
         """Set up the watch. The pools of this node are named `pool`."""
@@ -48,9 +45,7 @@ class HeldClaims:
         self._drivers = frozenset(drivers)
         self._on_change = on_change
         guard = LoopGuard("watch claims", count)
-        self.reflector = Reflector(
-            cluster, RESOURCE_CLAIM, self, store=_Selected(self._holds), guard=guard, sleep=sleep
-        )
+        self.reflector = Reflector(cluster, RESOURCE_CLAIM, self, store=_Selected(self._holds), guard=guard)
 
     @property
     def held(self) -> Collection[ResourceClaim]:

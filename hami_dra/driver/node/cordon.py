@@ -1,5 +1,4 @@
-"""The annotation `hami.io/device-cordon` of a Node: cards taken out of service by an operator, by
-number or uuid.
+"""The annotation `hami.io/device-cordon` of a Node: cards taken out of service by an operator, by number or uuid.
 
 Used by `service`. In: the annotation and the cards of the node. Out: uuids, and entries that match
 no card. Pure.

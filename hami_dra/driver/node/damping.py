@@ -1,5 +1,4 @@
-"""Flap damping: a fault counts as soon as it is seen, and is over only after it stayed away for a
-while.
+"""Flap damping: a fault counts as soon as it is seen, and is over only after it stayed away for a while.
 
 Used by `hardware`. In: the findings of each check, or that no check was possible. Out: the faults
 that count. Pure but for its memory; time is an argument.

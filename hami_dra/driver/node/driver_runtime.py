@@ -222,8 +222,7 @@ class DriverRuntime:
         return fenced(pool, fence=around.fence)
 
     def telling(self, pool: Pool, published: Collection[ResourceSlice]) -> Pool:
-        """Return the pool with its annotations: devices held for deleted claims, and what
-        containers would lack.
+        """Return the pool with its annotations: devices held for deleted claims, and what containers would lack.
 
         Before these are known, the published values stay.
         """

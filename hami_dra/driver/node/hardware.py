@@ -1,5 +1,4 @@
-"""The cards of one vendor on this machine: discovered, monitored, and never forgotten while the
-program runs.
+"""The cards of one vendor on this machine: discovered, monitored, and never forgotten while the program runs.
 
 Created by `service`, one per vendor. In: a back end, called in a thread. Out: `cards` and `faults`;
 `on_change` after every difference. It must not know Kubernetes.
@@ -36,8 +35,7 @@ _BREATH: Final = 0.2
 
 @dataclass(eq=False)
 class Hardware:
-    """Keep the cards current; `run()` until cancelled. In seconds: `discover_every`,
-    `health_every`.
+    """Keep the cards current; `run()` until cancelled. In seconds: `discover_every`, `health_every`.
 
     `demanded`: such cards are expected; otherwise missing vendor tools are not reported.
     """

@@ -1,5 +1,4 @@
-"""Readings of cards and their granted shares, for Prometheus: collected at each scrape, from
-memory.
+"""Readings of cards and their granted shares, for Prometheus: collected at each scrape, from memory.
 
 Registered by `metrics`. Names, labels and ranges are those of HAMi's monitor (`hami_host_gpu_*`,
 `hami_vgpu_*`) and of HAMi-WebUI (`hami_device_*`) where the meaning is the same, so that dashboards

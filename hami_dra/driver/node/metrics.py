@@ -19,8 +19,8 @@ _BUCKETS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 
 
 
 class DriverMetrics:
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self.registry = registry or CollectorRegistry()
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
 
         def gauge(name: str, text: str, *labels: str) -> Gauge:
             return Gauge(f"hami_dra_driver_{name}", text, ["driver", *labels], registry=self.registry)

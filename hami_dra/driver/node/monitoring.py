@@ -10,7 +10,7 @@ discarded, because an old temperature is worse than none.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
@@ -55,7 +55,6 @@ class Monitoring(Generic[Subject, Found]):
     every: float
     _: KW_ONLY
     call: InThread = in_thread
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     readings: Mapping[str, Found] = field(default_factory=dict)
     """By uuid (view); replaced, never changed."""
     looks: int = 0
@@ -78,7 +77,8 @@ class Monitoring(Generic[Subject, Found]):
     async def run(self) -> None:
         try:
             while True:
-                await self.sleep(await self._once() if self.subjects() else self.every)
+                pause = await self._once() if self.subjects() else self.every
+                await asyncio.sleep(pause)
         finally:
             if self._look is not None:
                 self._look.cancel()

@@ -1,5 +1,4 @@
-"""Messages to the operator of a node, in the log and in events: once when a state begins, once when
-it ends.
+"""Messages to the operator of a node, in the log and in events: once when a state begins, once when it ends.
 
 Used by `service`, which reports the state after every change. It remembers only its last messages.
 """

@@ -1,5 +1,4 @@
-"""Device nodes for containers with simulated cards: those of real cards, with /dev/null behind
-each.
+"""Device nodes for containers with simulated cards: those of real cards, with /dev/null behind each.
 
 `wiring` wraps a vendor with it for `--machine`, unless the operator has configured device nodes. A
 container thus finds the usual nodes under their usual names, and can do no harm with them; nothing

@@ -1,5 +1,4 @@
-"""The content of one driver's pool: from cards, their faults and the operator's settings to
-devices.
+"""The content of one driver's pool: from cards, their faults and the operator's settings to devices.
 
 Called by `service` after every change, and by tests. Pure. The vendor decides what devices look
 like; here they get their taints and their order, and a card that cannot be published is left out

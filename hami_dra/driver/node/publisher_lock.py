@@ -10,7 +10,6 @@ meantime, because kubelet calls the newer driver.
 import asyncio
 import fcntl
 import os
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -22,9 +21,8 @@ _EVERY: Final = 0.5
 class PublisherLock:
     """A file lock. `is_ours` from `take` until `give_back` or the end of the process."""
 
-    def __init__(self, path: Path, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._sleep = sleep
         self._file: int | None = None
 
     @property
@@ -41,8 +39,8 @@ class PublisherLock:
                 f"{self._path} cannot be created: {error.strerror}; the driver needs a writable folder for plugins of kubelet (--root)"
             ) from error
         try:
-            while not _lock(file):
-                await self._sleep(_EVERY)
+            while not _lock(file):  # noqa: ASYNC110 (the kernel sets no event)
+                await asyncio.sleep(_EVERY)
         except BaseException:
             os.close(file)
             raise

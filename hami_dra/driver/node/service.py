@@ -11,7 +11,7 @@ each driver offers. Writing is left to the publisher.
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, Protocol
@@ -21,11 +21,11 @@ from hami_dra.api.hardware import Card
 from hami_dra.api.kinds import NODE
 from hami_dra.api.resource import ResourceSlice
 from hami_dra.discovery.backend import Backend
+from hami_dra.driver.fence import QUIET, Fence
 from hami_dra.driver.node.claims import HeldClaims
 from hami_dra.driver.node.damping import FlapDamper
 from hami_dra.driver.node.driver_runtime import DriverRuntime, Surroundings, empty_pool
 from hami_dra.driver.node.events import NodeEvents
-from hami_dra.driver.node.fence_watch import FenceWatch
 from hami_dra.driver.node.hardware import Hardware
 from hami_dra.driver.node.leftovers import RESULTS, LeftoverSources, LeftoverWatch
 from hami_dra.driver.node.metrics import DriverMetrics
@@ -36,6 +36,7 @@ from hami_dra.driver.node.settings import NodeSettings, OnExit
 from hami_dra.driver.node.threads import InThread, in_thread
 from hami_dra.driver.node.usage_watch import UsageWatch
 from hami_dra.driver.publisher import NotPublished, PoolKey, Publisher
+from hami_dra.driver.taints import is_fenced
 from hami_dra.kube.guard import LoopGuard
 from hami_dra.kube.protocol import Cluster
 from hami_dra.kube.reflector import Reflector
@@ -49,6 +50,8 @@ log = logging.getLogger(__name__)
 _BREATH: Final = 0.2
 """Minimum seconds between two decisions: a burst of changes is one change of a slice."""
 _WITHDRAW_SECONDS: Final = 10.0
+_SELDOM: Final = 300.0
+"""Seconds between polls of the fence while nothing urgent depends on them."""
 
 
 class Plugin(Protocol):
@@ -71,8 +74,7 @@ class NodeDriver:
     found. `sampler` creates the source of readings for the cards of a driver; None: not supported.
     `usage` creates the reader of what containers use of shared cards.
 
-    `sleep`, `wall` and `call` are for tests: pauses, the time that is written into objects, calls
-    that block.
+    `wall` and `call` are for tests: the time that is written into objects, calls that block.
     """
 
     def __init__(
@@ -86,7 +88,6 @@ class NodeDriver:
         metrics: DriverMetrics | None = None,
         sampler: Callable[[DriverRuntime], CardSampler | None] = lambda _: None,
         usage: Callable[[DriverRuntime], UsageReader | None] = lambda _: None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
         call: InThread = in_thread,
     ) -> None:
@@ -94,22 +95,20 @@ class NodeDriver:
         self._cluster = cluster
         self._settings = settings
         self._plugin = plugin
-        self._sleep = sleep
         self._call = call
         self._news = asyncio.Event()
-        self._fence = FenceWatch(cluster, settings.fence_mode, self._published, self._news.set, sleep)
+        self._fence = Fence(cluster, settings.fence_mode, now=lambda: asyncio.get_running_loop().time())
         self.metrics.begin()
         count = self.metrics.internal_error
         self._guard = LoopGuard("offers", count)
         self._events = NodeEvents(cluster, settings.instance or f"{settings.node}/{os.getpid()}", wall, count)
         guard = LoopGuard("watch node", count)
         this_node = f"metadata.name={settings.node}"
-        self._nodes = Reflector(cluster, NODE, self, field_selector=this_node, guard=guard, sleep=sleep)
+        self._nodes = Reflector(cluster, NODE, self, scope={"field_selector": this_node}, guard=guard)
         self._publisher = Publisher(
             cluster,
             owns=self._owns,
             field_selector=f"spec.nodeName={settings.node}",
-            sleep=sleep,
             count=count,
             on_rewound=self._list_again,
         )
@@ -125,7 +124,7 @@ class NodeDriver:
         self._claims: HeldClaims | None = None
         if settings.native and settings.ranking is not None:
             drivers = [each.driver for each in self.runtimes.values()]
-            self._claims = HeldClaims(cluster, settings.node, drivers, self._news.set, sleep, count=count)
+            self._claims = HeldClaims(cluster, settings.node, drivers, self._news.set, count)
         self._notices = Notices(self._events)
 
     def _set_monitoring(self, runtime: DriverRuntime, sampler: CardSampler | None) -> None:
@@ -201,8 +200,8 @@ class NodeDriver:
                 group.create_task(self._tell_nothing_found(), name="nothing found")
                 await self._nodes.wait_synced()
                 await self._publisher.reflector.wait_synced()
-                await self._fence.refresh()
-                group.create_task(self._fence.run(), name="fence")
+                await self._fence.refresh_until_it_succeeds()
+                group.create_task(self._follow_fence(), name="fence")
                 group.create_task(self._keep(), name="offers")
         finally:
             if self._settings.on_exit is OnExit.WITHDRAW:
@@ -241,8 +240,7 @@ class NodeDriver:
             await asyncio.wait(watches)
 
     async def _take_turn(self, runtime: DriverRuntime) -> None:
-        """Take the publisher lock; release it on cancellation, without waiting for kubelet's last
-        call.
+        """Take the publisher lock; release it on cancellation, without waiting for kubelet's last call.
 
         Slices to be withdrawn are withdrawn before the other driver publishes.
         """
@@ -286,7 +284,7 @@ class NodeDriver:
             if node is not None:
                 with self._guard.each(f"Node {self._settings.node}"):
                     self._notices.of_cordon(node, self._cards())
-            await self._sleep(_BREATH)
+            await asyncio.sleep(_BREATH)
 
     def _decide(self, runtime: DriverRuntime, node: Node | None) -> None:
         key = PoolKey(runtime.driver, self._settings.node)
@@ -300,7 +298,7 @@ class NodeDriver:
             node,
             published,
             self._claims.held if self._claims is not None else (),
-            self._fence.in_slices(runtime.driver, published),
+            self._fence.in_slices(runtime.driver, tainted=is_fenced(published)),
         )
         cordoned = runtime.cordoned(node)
         pool = empty_pool(runtime.driver, around.place)
@@ -331,6 +329,17 @@ class NodeDriver:
         if not wanted or not all(runtime.hardware.found for runtime in wanted):
             return None
         return [card for runtime in wanted for card in runtime.hardware.cards]
+
+    async def _follow_fence(self) -> None:
+        """Poll the fence, unless the operator has fixed its mode: after an upgrade the cluster may support
+        DeviceTaintRules, and then the taint leaves the slices. A watch on every node would cost more
+        than the information is worth.
+        """
+        while self._fence.mode == "auto":
+            awaited = self._fence.is_served and is_fenced(self._published())
+            await asyncio.sleep(QUIET if awaited else _SELDOM)
+            await self._fence.refresh_until_it_succeeds()
+            self._news.set()
 
     def _published(self) -> list[ResourceSlice]:
         keys = [PoolKey(runtime.driver, self._settings.node) for runtime in self.runtimes.values()]

@@ -146,11 +146,6 @@ class NodeSettings(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.node:
             raise ConfigError("--node: which node is this? Name it, or set NODE_NAME from the pod's spec.nodeName")
-        for name in ("discover_every", "health_every", "check_claims_every"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"--{name.replace('_', '-')}: must be more than 0")
-        if self.monitor_interval < 0:
-            raise ConfigError("--monitor-interval: must be 0 (disabled) or more")
 
     @property
     def fence_mode(self) -> FenceMode:

@@ -1,5 +1,4 @@
-"""What containers use of the cards that they share, for Prometheus: collected at each scrape, from
-memory.
+"""What containers use of the cards that they share, for Prometheus: collected at each scrape, from memory.
 
 Used by `hardware_metrics`. Our names carry their units, and ratios go from 0 to 1; HAMi's monitor's
 names (`NameSet`) have its ranges and labels. A value that is not reported has no sample.

@@ -1,5 +1,4 @@
-"""Assemble the server of kubelet's calls for one driver: gRPC services, preparation, claim status,
-health, metrics.
+"""Assemble the server of kubelet's calls for one driver: gRPC services, preparation, claim status, health, metrics.
 
 Created by the CLI; `NodeDriver` gets `plugins`. No decisions are made here: it only creates the
 parts and connects them.
@@ -75,7 +74,7 @@ class Wiring(Struct, frozen=True, kw_only=True):
         state_folder = settings.plugins_dir / driver
         vendor = self._vendor(runtime.vendor.name)
         host = self._host()
-        status = ClaimStatusWriter(cluster, driver, lambda: datetime.now(UTC), sleep=asyncio.sleep)
+        status = ClaimStatusWriter(cluster, driver, lambda: datetime.now(UTC))
         work = transactions_of(
             lambda: runtime.inventory,
             vendor=vendor,

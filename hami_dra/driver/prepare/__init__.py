@@ -1,5 +1,4 @@
-"""From an allocated claim to the devices of its containers, and back: the node's half of DRA behind
-kubelet's calls.
+"""From an allocated claim to the devices of its containers, and back: the node's half of DRA behind kubelet's calls.
 
 `assembly` joins the parts that block, `preparation` runs them for kubelet's calls.
 """

@@ -70,8 +70,7 @@ class ArtifactWriter:
             self._partitions.check_free(record.key, held)
 
     def make_partitions(self, records: Records, uid: str) -> None:
-        """Create the record's partitions that have no id, and put cards that it holds as one out of
-        MIG mode.
+        """Create the record's partitions that have no id, and put cards that it holds as one out of MIG mode.
 
         The record must be on the disk; each partition is stored in `records` as soon as it exists.
         """
@@ -325,8 +324,7 @@ def _looked_at(held: GrantedDevice, claim: str, records: Mapping[str, Record]) -
 def _answers(
     driver: str, record: Record, arrangement: ViewArrangement, edits: Mapping[str, Edits]
 ) -> tuple[PreparedDevice, ...]:
-    requests = tuple(dict.fromkeys(held.parent for held in record.held))
-    rank = {name: place for place, name in enumerate(answer_order(requests, record.uid, arrangement.view_of))}
+    rank = {name: place for place, name in enumerate(answer_order(record.requests, record.uid, arrangement.view_of))}
     return tuple(
         PreparedDevice(
             requests=(held.parent,),

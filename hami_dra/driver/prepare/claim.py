@@ -1,13 +1,13 @@
 """Read a claim for this node: which of the driver's devices it holds, with which parameters.
 
 Called by `transaction` with the claim from the API server. In: the claim, kubelet's reference to
-it, the inventory. Out: `RequestedAllocation`, or `Refused` with a sentence for the pod's event.
+it, the inventory. Out: a `Record` that is not prepared yet, or `Refused` with a sentence for the pod's event.
 Pure: free capacity is checked by `overcommit`.
 """
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -17,18 +17,9 @@ from hami_dra.api.quantity import InvalidQuantity
 from hami_dra.api.resource import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from hami_dra.driver.prepare.errors import Refused
 from hami_dra.driver.prepare.inventory import Inventory, PublishedDevice, rounded_up
-from hami_dra.driver.prepare.records import GrantedDevice, Partition
+from hami_dra.driver.prepare.records import GrantedDevice, Partition, Record
 
 _MOST: Final = 2**63 - 1
-
-
-class RequestedAllocation(NamedTuple):
-    """Devices allocated from one driver on this node."""
-
-    allocation: str
-    """Fingerprint; see `Record.allocation`."""
-    held: tuple[GrantedDevice, ...]
-    """By result, in the allocation's order."""
 
 
 def check_identity(claim: ResourceClaim, uid: str) -> None:
@@ -50,7 +41,7 @@ def fingerprint(claim: ResourceClaim, driver: str) -> str:
     return hashlib.sha256(msgspec.json.encode((ours, config), order="deterministic")).hexdigest()
 
 
-def owner_pod(claim: ResourceClaim) -> str:
+def _owner_pod(claim: ResourceClaim) -> str:
     """Return the uid of the pod that the claim was generated for; empty for a claim that users made themselves."""
     owners = claim.metadata.owner_references
     return next(
@@ -58,8 +49,8 @@ def owner_pod(claim: ResourceClaim) -> str:
     )
 
 
-def read_claim(claim: ResourceClaim, inventory: Inventory) -> RequestedAllocation:
-    """Read a claim's allocation. Raises Refused."""
+def read_claim(claim: ResourceClaim, inventory: Inventory) -> Record:
+    """Return the record of a claim before anything is prepared for it. Raises Refused."""
     if claim.metadata.deletion_timestamp is not None:
         raise Refused(
             f"ResourceClaim {claim.key}: metadata.deletionTimestamp is set, the claim is being deleted: delete the pod too, "
@@ -86,7 +77,15 @@ def read_claim(claim: ResourceClaim, inventory: Inventory) -> RequestedAllocatio
             f"ResourceClaim {claim.key}: status.allocation.devices.results has no device of driver {inventory.driver}: "
             "there is nothing for it to prepare"
         )
-    return RequestedAllocation(fingerprint(claim, inventory.driver), held)
+    return Record(
+        namespace=claim.metadata.namespace,
+        name=claim.metadata.name,
+        uid=claim.metadata.uid,
+        allocation=fingerprint(claim, inventory.driver),
+        state="preparing",
+        held=held,
+        owner_pod=_owner_pod(claim),
+    )
 
 
 def _held(

@@ -15,8 +15,8 @@ deallocated; so nothing is removed when a claim is unprepared, as in other drive
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ from hami_dra.api.resource import AllocatedDeviceStatus, ResourceClaim
 from hami_dra.api.times import timestamp
 from hami_dra.driver.prepare.records import GrantedDevice, Record
 from hami_dra.driver.workqueue import WorkQueue
-from hami_dra.kube.protocol import APPLY, Cluster, Conflict, Forbidden, Invalid, NotFound
+from hami_dra.kube.protocol import Cluster, Conflict, Forbidden, Invalid, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -134,8 +134,6 @@ class ClaimStatusWriter:
     cluster: Cluster
     driver: str
     now: Callable[[], datetime]
-    _: KW_ONLY
-    sleep: Callable[[float], Awaitable[None]]
     _waiting: dict[str, tuple[ResourceClaim, Record | str]] = field(default_factory=dict)
     _written: OrderedDict[str, str] = field(default_factory=OrderedDict)
     """Uid → last content written, without times, so that a repeated call of kubelet writes nothing.
@@ -147,9 +145,7 @@ class ClaimStatusWriter:
     """Namespaces and uids."""
 
     def __post_init__(self) -> None:
-        self._queue = WorkQueue(
-            self._write, workers=_AT_ONCE, lane=lambda key: key[0], width=_PER_NAMESPACE, sleep=self.sleep
-        )
+        self._queue = WorkQueue(self._write, workers=_AT_ONCE, lane=lambda key: key[0], width=_PER_NAMESPACE)
 
     async def run(self) -> None:
         await self._queue.run()
@@ -188,21 +184,12 @@ class ClaimStatusWriter:
         """Apply the status. Raises ClusterError if a retry may succeed."""
         meta = claim.metadata
         body = {
-            "apiVersion": RESOURCE_CLAIM.api_version,
-            "kind": RESOURCE_CLAIM.name,
             "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
             "status": {"devices": said},
         }
         try:
             await self.cluster.patch(
-                RESOURCE_CLAIM,
-                meta.name,
-                body,
-                namespace=meta.namespace,
-                subresource="status",
-                patch_type=APPLY,
-                field_manager=self.driver,
-                force=True,
+                RESOURCE_CLAIM, meta.name, body, namespace=meta.namespace, subresource="status", manager=self.driver
             )
         except (NotFound, Conflict):
             log.debug("ResourceClaim %s was deleted or replaced: its status is not written", claim.key)

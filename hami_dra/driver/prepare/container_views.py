@@ -25,34 +25,18 @@ later device's environment and mounts replace an earlier one's. Hence:
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import Struct
 
 from hami_dra.driver.prepare.errors import Refused
 from hami_dra.driver.prepare.pods import Container, Pod, common_env, containers, most_at_once, references
-from hami_dra.driver.prepare.records import ContainerView
+from hami_dra.driver.prepare.records import ContainerView, Record
 
 Asked = tuple[str, str]
 """(claim uid, parent request)."""
 
 _NAME_LENGTH: Final = 16
-
-
-class Claimed(NamedTuple):
-    """A claim to be prepared."""
-
-    uid: str
-    namespace: str
-    name: str
-    requests: tuple[str, ...]
-    """Parent requests with devices of this driver, in the order of the results."""
-    joinable: bool
-    """Pods that are not known yet may use it: it was not generated for one pod."""
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
 
 class ViewArrangement(Struct, frozen=True):
@@ -78,7 +62,7 @@ class _Seen(Struct):
 
 
 def arrange(
-    driver: str, claims: Sequence[Claimed], pods: Iterable[Pod], settled: Mapping[str, str], reads: Collection[str] = ()
+    driver: str, claims: Sequence[Record], pods: Iterable[Pod], settled: Mapping[str, str], reads: Collection[str] = ()
 ) -> ViewArrangement:
     """Arrange the views of claims.
 
@@ -123,7 +107,7 @@ def answer_order(requests: Sequence[str], uid: str, view_of: Mapping[Asked, Cont
 # --- views ----------------------------------------------------------------------------------------
 
 
-def _seen(pod: Pod, container: Container, by_key: Mapping[str, Claimed], settled: Mapping[str, str]) -> _Seen:
+def _seen(pod: Pod, container: Container, by_key: Mapping[str, Record], settled: Mapping[str, str]) -> _Seen:
     found: dict[str, list[str]] = {}
     already = []
     for name, request in references(pod, container):
@@ -151,7 +135,7 @@ def _listed(names: Sequence[str], requests: Sequence[str]) -> list[str]:
     return [request for name in names for request in (requests if not name else (name,) if name in requests else ())]
 
 
-def _check_joinable(seen: _Seen, claims: Iterable[Claimed]) -> None:
+def _check_joinable(seen: _Seen, claims: Iterable[Record]) -> None:
     """Raise Refused if a container uses a claim that other pods may join together with another claim."""
     used = [claim for claim in claims if claim.uid in seen.by_claim]
     if len(used) > 1 and (joinable := next((claim for claim in used if claim.joinable), None)):
@@ -188,7 +172,7 @@ def _view(
 
 
 def _named(
-    driver: str, asked: Asked, claim: Claimed, views: Mapping[frozenset[Asked], ContainerView], seen: Sequence[_Seen]
+    driver: str, asked: Asked, claim: Record, views: Mapping[frozenset[Asked], ContainerView], seen: Sequence[_Seen]
 ) -> ContainerView | None:
     having = [view for view in views if asked in view]
     if having:
@@ -208,7 +192,7 @@ def _check_order(
     own: ContainerView,
     view_of: Mapping[Asked, ContainerView | None],
     requests: Mapping[str, Sequence[str]],
-    by_key: Mapping[str, Claimed],
+    by_key: Mapping[str, Record],
 ) -> set[tuple[str, str]]:
     """Return the container's (smaller, larger) views. Raises Refused if the last one of a claim is not its own."""
     nested = set()
@@ -230,7 +214,7 @@ def _check_order(
     return nested
 
 
-def _advice(seen: _Seen, claim: Claimed, own: ContainerView) -> str:
+def _advice(seen: _Seen, claim: Record, own: ContainerView) -> str:
     several = len(seen.by_claim) > 1
     fix = (
         "put the requests of these containers into one claim, and name in resources.claims the requests that each container uses"

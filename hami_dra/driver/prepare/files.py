@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from hami_dra.discovery.durable import sync_folder
 from hami_dra.driver.prepare.errors import NotWritten
 from hami_dra.driver.prepare.trees import remove_tree
 
@@ -107,11 +108,7 @@ class Files:
         path.unlink()
 
     def sync_folder(self, folder: Path) -> None:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(folder)
 
     def make_folder(self, path: Path, mode: int) -> None:
         """Create a folder with its parents; an existing one gets the mode. Never follows a symbolic link at its end."""

@@ -1,5 +1,4 @@
-"""The devices that this node publishes, for preparation: the card of each, what it offers, what it
-excludes.
+"""The devices that this node publishes, for preparation: the card of each, what it offers, what it excludes.
 
 Built by the node driver whenever its pool changes (`inventory_of`), read by everything in this
 package. In: the JSON devices and counter sets that a vendor publishes, and the place of each device
@@ -63,8 +62,7 @@ class Inventory(Struct, frozen=True, kw_only=True):
     """Total of the shared counters."""
 
     def of(self, held: GrantedDevice) -> PublishedDevice | None:
-        """Return the device that was held: the same card, or the same partition of it, under its
-        current name.
+        """Return the device that was held: the same card, or the same partition of it, under its current name.
 
         Names are bound to cards, so that the name alone finds it, unless the driver lost its list
         of names. None: it is no longer published.

@@ -69,8 +69,7 @@ class NodePreparation:
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def start(self) -> list[str]:
-        """Finish or take back the unfinished work of an earlier instance. Returns sentences about
-        failures.
+        """Finish or take back the unfinished work of an earlier instance. Returns sentences about failures.
 
         Raises PrepareError if the prepared claims cannot even be determined; calls are answered
         with the same error then.
@@ -165,8 +164,7 @@ class NodePreparation:
     # --- reading ---
 
     async def _read(self, refs: Sequence[ClaimRef]) -> tuple[dict[str, Outcome], Prepare]:
-        """Return errors by uid, and the claims that were read with the pods that they are reserved
-        for.
+        """Return errors by uid, and the claims that were read with the pods that they are reserved for.
 
         One claim that cannot be read fails the call, which kubelet makes for one pod: the view of
         the others would be fixed without it.

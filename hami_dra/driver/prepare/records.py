@@ -1,5 +1,4 @@
-"""The driver's record of a prepared claim: enough to answer again, repair, count devices in use,
-and unprepare.
+"""The driver's record of a prepared claim: enough to answer again, repair, count devices in use, and unprepare.
 
 Created by `claim` and `plan`, written by `checkpoint`. Plain data, frozen; a change creates a new
 record. Amounts are whole base units (bytes, percent, counts).
@@ -133,3 +132,13 @@ class Record(Struct, frozen=True):
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def requests(self) -> tuple[str, ...]:
+        """Return the parent requests with devices of this driver, in the order of the results."""
+        return tuple(dict.fromkeys(held.parent for held in self.held))
+
+    @property
+    def joinable(self) -> bool:
+        """Return whether pods that are not known yet may use it: it was not generated for one pod."""
+        return not self.owner_pod

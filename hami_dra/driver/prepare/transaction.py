@@ -1,5 +1,4 @@
-"""Prepare and unprepare claims, many at a time: the work behind kubelet's calls, without the
-waiting.
+"""Prepare and unprepare claims, many at a time: the work behind kubelet's calls, without the waiting.
 
 Called by `preparation`, one batch at a time, in a thread. In: jobs (claims and pods from the API
 server; uids to unprepare). Out: one outcome per claim: the answer to kubelet, or the sentence with
@@ -36,8 +35,8 @@ from hami_dra.api.resource import ResourceClaim
 from hami_dra.driver.prepare.artifacts import ArtifactWriter
 from hami_dra.driver.prepare.batching import Batch, Group, Job, Outcome, Prepare, Unprepare, parts, together
 from hami_dra.driver.prepare.checkpoint import Checkpoint, Records
-from hami_dra.driver.prepare.claim import check_identity, fingerprint, owner_pod, read_claim
-from hami_dra.driver.prepare.container_views import Claimed, arrange
+from hami_dra.driver.prepare.claim import check_identity, fingerprint, read_claim
+from hami_dra.driver.prepare.container_views import arrange
 from hami_dra.driver.prepare.errors import NotWritten, PrepareError
 from hami_dra.driver.prepare.inventory import Inventory
 from hami_dra.driver.prepare.overcommit import ClaimHolding, check_overcommit
@@ -203,17 +202,7 @@ class PrepareTransactions:
             try:
                 check_identity(claim, uid)
                 if not self._is_known(batch, uid, claim, inventory):
-                    wanted = read_claim(claim, inventory)
-                    meta = claim.metadata
-                    fresh[uid] = Record(
-                        namespace=meta.namespace,
-                        name=meta.name,
-                        uid=uid,
-                        allocation=wanted.allocation,
-                        state="preparing",
-                        held=wanted.held,
-                        owner_pod=owner_pod(claim),
-                    )
+                    fresh[uid] = read_claim(claim, inventory)
             except PrepareError as error:
                 found[uid] = str(error)
         unclear = _unclear(job, {**batch.records, **fresh})
@@ -283,21 +272,11 @@ class PrepareTransactions:
 
     def _admit(self, members: Sequence[Record], pods: Sequence[Pod], batch: Batch, inventory: Inventory) -> str:
         """Add claims to the batch as `preparing`, or return the reason of a refusal."""
-        claims = tuple(
-            Claimed(
-                record.uid,
-                record.namespace,
-                record.name,
-                tuple(dict.fromkeys(held.parent for held in record.held)),
-                joinable=not record.owner_pod,
-            )
-            for record in members
-        )
         records = dict(batch.records)
         try:
             settled = {record.key: "another pod" for record in records.values()}
-            arrangement = arrange(inventory.driver, claims, pods, settled, self.maker.reads)
-            for claimed, record in zip(claims, members, strict=True):
+            arrangement = arrange(inventory.driver, members, pods, settled, self.maker.reads)
+            for record in members:
                 holdings = [ClaimHolding(other.key, held) for other in records.values() for held in other.held]
                 check_overcommit(record.key, record.held, holdings, inventory)
                 self.maker.check_free(record)
@@ -305,7 +284,7 @@ class PrepareTransactions:
                 for held in record.held:
                     given = self.maker.assigned(records, held, inventory, record.key)
                     records[record.uid] = replace(records[record.uid], held=(*records[record.uid].held, given))
-                seen = [arrangement.view_of[record.uid, request] for request in claimed.requests]
+                seen = [arrangement.view_of[record.uid, request] for request in record.requests]
                 views = {view.name: view for view in seen if view is not None}
                 records[record.uid] = replace(records[record.uid], views=tuple(views.values()))
         except PrepareError as error:

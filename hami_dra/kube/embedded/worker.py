@@ -1,5 +1,4 @@
-"""Frame of the embedded controllers: shared watched copies, and a queue of keys processed one by
-one.
+"""Frame of the embedded controllers: shared watched copies, and a queue of keys processed one by one.
 
 Nothing polls: work starts with a watch event and ends when the queues are empty.
 """

@@ -1,5 +1,4 @@
-"""Workload controllers: create the pods of Deployments, ReplicaSets, StatefulSets, Jobs and
-DaemonSets.
+"""Workload controllers: create the pods of Deployments, ReplicaSets, StatefulSets, Jobs and DaemonSets.
 
 Deliberately simpler than upstream: a Deployment owns its pods itself, pods are named
 `<workload>-<lowest free number>` (DaemonSets: `<workload>-<node>`), and a changed template applies

@@ -48,7 +48,7 @@ LISTS: Final = {
 """Annotation → the series whose cards it is about, and whether it names the only ones to use."""
 
 
-class AscendLegacy(legacy.WithoutFilters):
+class AscendLegacy(legacy.LegacyVendor):
     """Implements `hami_dra.vendors.legacy.LegacyVendor`."""
 
     name = "ascend"
@@ -75,9 +75,6 @@ class AscendLegacy(legacy.WithoutFilters):
             one, another = (next(name for name in each[1:] if name in resources) for each in (family, other))
             raise resources.both(one, another, "NPUs of one series in each container")
         return legacy.LegacyReading(_request(family, resources))
-
-    def is_plain(self, request: legacy.CardChoice) -> bool:
-        return request.is_only({})
 
     def device_class(self, request: legacy.CardChoice) -> str:
         if request.model not in SERIES:
@@ -130,8 +127,7 @@ def _request(family: ResourceFamily, resources: legacy.ContainerResources) -> le
 
 
 def _modules(family: ResourceFamily, resources: legacy.ContainerResources, count: int) -> int:
-    """Return how many modules a number of whole NPUs takes; a single NPU takes its module, as in
-    HAMi.
+    """Return how many modules a number of whole NPUs takes; a single NPU takes its module, as in HAMi.
 
     Raises InvalidLegacy for another number that is no multiple.
     """

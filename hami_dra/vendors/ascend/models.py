@@ -1,5 +1,4 @@
-"""The series of Ascend chips that have resource names in HAMi, and the templates by which each is
-cut.
+"""The series of Ascend chips that have resource names in HAMi, and the templates by which each is cut.
 
 Called by `publish`, `containers` and `legacy`. In: cards. Out: series and templates. Pure. Source:
 the section `vnpus` of HAMi's scheduler configuration

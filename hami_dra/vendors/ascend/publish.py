@@ -1,5 +1,4 @@
-"""Ascend NPUs and the vNPUs that can be cut from them as published devices, and the DeviceClasses
-that select them.
+"""Ascend NPUs and the vNPUs that can be cut from them as published devices, and the DeviceClasses that select them.
 
 Called through the vendor registry. In: card records. Out: JSON for ResourceSlices and
 DeviceClasses. Pure. A whole NPU is for one claim, and so is a vNPU: the chip shares nothing else.

@@ -21,7 +21,7 @@ from msgspec import Struct
 from hami_dra.discovery.errors import Unexpected
 from hami_dra.discovery.listing_reader import ListingReader
 from hami_dra.discovery.matching import Trace
-from hami_dra.discovery.reading import MAX_INDEX, bus_id, bus_id_in, name, name_if_said, whole
+from hami_dra.discovery.reading import MAX_INDEX, bus_id, bus_id_in, cells_of, name, name_if_said, whole
 
 INFO: Final = "npu-smi info"
 _VERSION: Final = re.compile(r"Version:\s*(\S+)")
@@ -82,7 +82,7 @@ def parse_table(text: str) -> ChipTable:
                 rows.append(_row(above, line, below))
     reader.require(rows, "a table with the columns NPU, Chip and Bus-Id, got none")
     version = name_if_said(found[1]) if found else ""
-    complete = any(_begins_processes(cells_of(line.strip())) for line in text.splitlines())
+    complete = any(_begins_processes(cells_of(line)) for line in text.splitlines())
     return ChipTable(tuple(rows), version, tuple(reader.problems), tuple(reader.seen), complete)
 
 
@@ -139,8 +139,3 @@ def _row(above: Sequence[str], line: str, below: str) -> ChipRow:
         memory_used=whole(used, at_most=_MOST_MIB),
         memory=whole(total, at_most=_MOST_MIB),
     )
-
-
-def cells_of(line: str) -> list[str]:
-    """Return the cells of a line of a table, without the space around them."""
-    return [" ".join(cell.split()) for cell in line.strip("|").split("|")] if line.startswith("|") else []

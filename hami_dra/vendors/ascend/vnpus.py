@@ -27,11 +27,11 @@ from typing import Final
 from hami_dra.api.containers import RuntimePartition
 from hami_dra.api.hardware import Card
 from hami_dra.discovery.errors import Unreadable, shown
+from hami_dra.discovery.reading import cells_of
 from hami_dra.discovery.tool import Tool
 from hami_dra.vendors.ascend.discovery import TOOL
 from hami_dra.vendors.ascend.models import series_of
 from hami_dra.vendors.ascend.records import AscendRecord
-from hami_dra.vendors.ascend.table import cells_of
 
 _LISTING: Final = "npu-smi info -t info-vnpu"
 _COLUMNS: Final = ["Vnpu ID", "Vgroup ID", "Container ID", "Status", "Template Name"]
@@ -74,8 +74,7 @@ def _chip(card: Card) -> tuple[int, int] | None:
 
 
 def parse_vnpus(text: str) -> list[RuntimePartition]:
-    """Parse the listing of one chip. Raises Unreadable unless every line after the total is as
-    expected.
+    """Parse the listing of one chip. Raises Unreadable unless every line after the total is as expected.
 
     For a vNPU that it cannot read, npu-smi prints the values of the one before, or zeros without a
     template. A row that repeats the one before is therefore left out.

@@ -4,7 +4,6 @@ from hami_dra.vendors.enflame.containers import EnflameContainers
 from hami_dra.vendors.enflame.legacy import EnflameLegacy
 from hami_dra.vendors.enflame.options import CARD_SLICES
 from hami_dra.vendors.enflame.publish import EnflamePublishing
-from hami_dra.vendors.enflame.records import EnflameRecord
 from hami_dra.vendors.enflame.rules import Enflame
 from hami_dra.vendors.plugin import HostPath, VendorPlugin, imported
 
@@ -19,5 +18,4 @@ PLUGIN = VendorPlugin(
     legacy=EnflameLegacy(),
     backend=imported("hami_dra.vendors.enflame.discovery:backend"),
     sampler=imported("hami_dra.vendors.enflame.monitor:sampler", arguments=0),
-    record=EnflameRecord,
 )

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from hami_dra.api.hardware import Fault, IdentitySource, Provenance
+from hami_dra.api.hardware import DrivenCard, Fault, IdentitySource, Provenance
 from hami_dra.discovery.backend import PolledBackend
 from hami_dra.discovery.errors import DiscoveryError, Unexpected, shown
 from hami_dra.discovery.indented import Entry, entries
@@ -22,10 +22,9 @@ from hami_dra.discovery.listing_reader import ListingReader, trace_in
 from hami_dra.discovery.matching import Trace
 from hami_dra.discovery.matrix import Matrix, parse_matrix
 from hami_dra.discovery.memory import CARDS_FILE, CardMemory, Listing
-from hami_dra.discovery.reading import MAX_INDEX, bus_id, identity, memory, name, name_if_said, said, whole
+from hami_dra.discovery.reading import MAX_INDEX, bus_id, cells_of, identity, memory, name, name_if_said, said, whole
 from hami_dra.discovery.sysfs import SYS, placed
 from hami_dra.discovery.tool import Tool
-from hami_dra.vendors.enflame.records import EnflameRecord
 
 VENDOR: Final = "enflame"
 TOOL: Final = Tool("efsmi", (Path("/usr/local/efsmi"), Path("/opt/tops/bin")))
@@ -39,7 +38,7 @@ _WITHOUT: Final[Mapping[str, int]] = {_TABLE: 2, _QUERY: 4}
 
 _DEVICE: Final = re.compile(r"DEV ID\s+(\S+)")
 _FIRST: Final = re.compile(r"(\d+)\s+(.+)")
-_SIZE: Final = re.compile(r"(\d+\s*[MG]iB)\s*(.*)")
+_SIZE: Final = re.compile(r"(\d+\s*[MG]iB).*")
 _DRIVER: Final = re.compile(r"Driver Ver:\s*(\S+)")
 _LINK: Final = "ESL|LARE|GCU-?LINK"
 _MAKER: Final = "Enflame "
@@ -57,11 +56,9 @@ class ListedDevice(Struct, frozen=True):
     product: str = ""
     uuid: str = ""
     serial: str = ""
-    part_number: str = ""
     bus_id: str = ""
     memory: int = 0
     driver_version: str = ""
-    virtualization: str = ""
     faults: tuple[Fault, ...] = ()
 
 
@@ -75,7 +72,7 @@ class Devices(Struct, frozen=True):
 
 
 def backend(state_folder: Path | None = None, tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
-    memory = CardMemory(EnflameRecord, state_folder and state_folder / CARDS_FILE)
+    memory = CardMemory(DrivenCard, state_folder and state_folder / CARDS_FILE)
     return PolledBackend(VENDOR, lambda: read(tool, sys), memory=memory)
 
 
@@ -165,12 +162,12 @@ def parse_table(text: str) -> Devices:
     reader = ListingReader(_TABLE)
     lines = iter(enumerate(text.splitlines(), start=1))
     for number, line in lines:
-        cells = _cells(line)
+        cells = cells_of(line)
         if len(cells) < 3 or not _FIRST.fullmatch(cells[0]):
             continue
         _, below = next(lines, (0, ""))
         with reader.line(number, line, trace_in(line)):
-            device = _table_device(cells, _cells(below), version)
+            device = _table_device(cells, cells_of(below), version)
             devices.setdefault(device.index, device)
     reader.require(devices, "a table of devices, got none")
     return Devices(devices, tuple(reader.problems), tuple(reader.seen))
@@ -202,7 +199,6 @@ def _device(index: int, values: Values) -> ListedDevice:
         product=value_of(values, "Device Info", "Dev Name"),
         uuid=value_of(values, "Device Info", "Dev UUID"),
         serial=value_of(values, "Device Info", "Dev SN"),
-        part_number=name_if_said(value_of(values, "Device Info", "Dev PN")),
         bus_id=bus_id("{}:{}:{}.{}".format(*address)) if all(address) else "",
         memory=memory(size) if size else 0,
         driver_version=name_if_said(value_of(values, "Driver Info", "Ver")),
@@ -221,11 +217,6 @@ def _faults(index: int, values: Values) -> Iterable[Fault]:
             yield Fault(code=code, message=f"{_QUERY} says {section}, {key}: {shown(value)} of DEV ID {index}")
 
 
-def _cells(line: str) -> list[str]:
-    bare = line.strip()
-    return [" ".join(cell.split()) for cell in bare.strip("|").split("|")] if bare.startswith("|") else []
-
-
 def _table_device(cells: list[str], below: list[str], version: str) -> ListedDevice:
     number, _, product = cells[0].partition(" ")
     size = _SIZE.fullmatch(below[1]) if len(below) > 1 else None
@@ -238,18 +229,17 @@ def _table_device(cells: list[str], below: list[str], version: str) -> ListedDev
         bus_id=bus_id(cells[2].partition(" ")[0]),
         memory=memory(size[1]),
         driver_version=version,
-        virtualization=name_if_said(size[2]),
     )
 
 
-def _record(device: ListedDevice, row: ListedDevice, matrix: Matrix | None, shown_by: tuple[str, ...]) -> EnflameRecord:
+def _record(device: ListedDevice, row: ListedDevice, matrix: Matrix | None, shown_by: tuple[str, ...]) -> DrivenCard:
     """Return the record. `row`: the same card in the table, which fills the gaps."""
     size = device.memory or row.memory
     if not size:
         raise Unexpected("an amount of memory (Device Mem Info, Total Size)", "")
     serial = device.serial or row.serial
     missing = sum(weight for listing, weight in _WITHOUT.items() if listing not in shown_by)
-    return EnflameRecord(
+    return DrivenCard(
         vendor=VENDOR,
         index=device.index,
         uuid=identity(device.uuid or serial, "a uuid (Dev UUID) or serial number (Dev SN)"),
@@ -266,6 +256,4 @@ def _record(device: ListedDevice, row: ListedDevice, matrix: Matrix | None, show
         serial=name_if_said(serial),
         faults=device.faults,
         driver_version=device.driver_version or row.driver_version,
-        part_number=device.part_number,
-        virtualization=row.virtualization,
     )

@@ -11,7 +11,7 @@ from itertools import combinations
 
 import numpy as np
 
-from hami_dra.api.arrays import Codes, Ints
+from hami_dra.api.arrays import Codes
 from hami_dra.topology.pairs import Pairs, pairs
 from hami_dra.topology.subsets import all_sets, bits, grown, mask_of, measure
 from hami_dra.vendors import protocol
@@ -31,8 +31,7 @@ def pairs_of(layout: protocol.Layout) -> Pairs:
 
 
 def closest(layout: protocol.Layout, free: int, count: int) -> Iterator[protocol.CandidateTier]:
-    """Yield sets of `count` of the cards in `free` (bit mask): highest sum of pair scores first,
-    then the least damage.
+    """Yield sets of `count` of the cards in `free` (bit mask): highest sum of pair scores first, then the least damage.
 
     Of a single card only the damage is left: the sum of its pair scores with the other free cards,
     the lowest first.
@@ -44,7 +43,9 @@ def closest(layout: protocol.Layout, free: int, count: int) -> Iterator[protocol
     sets = all_sets(cards, count)
     some = grown(card_pairs, cards, count) if sets is None else sets
     measured = measure(card_pairs, some, cards)
-    yield from _tiers(some, measured.total, measured.damage)
+    score = measured.total - _DAMAGE * measured.damage
+    for value in np.unique(score)[::-1].tolist():
+        yield protocol.CandidateTier(float(value), tuple(mask_of(each) for each in some[score == value].tolist()))
     # too many to evaluate: the promising ones were first, the others follow in any order
     if sets is None:
         seen = {mask_of(each) for each in some.tolist()}
@@ -52,12 +53,6 @@ def closest(layout: protocol.Layout, free: int, count: int) -> Iterator[protocol
             mask = mask_of(each)
             if mask not in seen:
                 yield protocol.CandidateTier(0.0, (mask,))
-
-
-def _tiers(sets: Ints, total: Ints, damage: Ints) -> Iterator[protocol.CandidateTier]:
-    score = total - _DAMAGE * damage
-    for value in np.unique(score)[::-1].tolist():
-        yield protocol.CandidateTier(float(value), tuple(mask_of(each) for each in sets[score == value].tolist()))
 
 
 class Enflame(protocol.Vendor):

@@ -1,5 +1,4 @@
-"""Readings of Kunlunxin XPUs, from `xpu-smi -m` and, for memory errors, `xpu-smi -q -x`. Pure
-parsers.
+"""Readings of Kunlunxin XPUs, from `xpu-smi -m` and, for memory errors, `xpu-smi -q -x`. Pure parsers.
 
 `-m` has neither names nor units: its columns are known by position (from 1: 1 PCI address, 3 minor
 number, 4 serial number, 5 degrees, 9 watts, 18 and 19 memory in use and total in MiB, 20 percent,

@@ -3,7 +3,6 @@
 from hami_dra.vendors.metax.containers import MetaxContainers
 from hami_dra.vendors.metax.legacy import MetaxLegacy
 from hami_dra.vendors.metax.publish import MetaxPublishing
-from hami_dra.vendors.metax.records import MetaxRecord
 from hami_dra.vendors.metax.rules import Metax
 from hami_dra.vendors.options import SLOTS
 from hami_dra.vendors.plugin import HostPath, VendorPlugin, imported
@@ -19,5 +18,4 @@ PLUGIN = VendorPlugin(
     legacy=MetaxLegacy(),
     backend=imported("hami_dra.vendors.metax.discovery:backend"),
     sampler=imported("hami_dra.vendors.metax.monitor:sampler", arguments=0),
-    record=MetaxRecord,
 )

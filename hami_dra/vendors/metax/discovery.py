@@ -1,7 +1,7 @@
 """MetaX GPUs, through `mx-smi`.
 
 Called by the node driver. Three listings are joined: `mx-smi -L` (cards, uuids, state), `mx-smi`
-(memory, versions, sGPU mode; its table has changed with the versions, so it is read by its header)
+(memory, version of the driver; its table has changed with the versions, so it is read by its header)
 and `mx-smi topo -m` (MetaXLink, PCIe). If the table has no memory for a card, `mx-smi dmon` is
 read. Parsers are pure: text in, records out.
 """
@@ -16,17 +16,27 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from hami_dra.api.hardware import Fault, Provenance
+from hami_dra.api.hardware import DrivenCard, Fault, Provenance
 from hami_dra.discovery.backend import PolledBackend
 from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable
 from hami_dra.discovery.listing_reader import ListingReader, trace_in
 from hami_dra.discovery.matching import Trace
 from hami_dra.discovery.matrix import Matrix, parse_matrix
 from hami_dra.discovery.memory import CARDS_FILE, CardMemory, Listing
-from hami_dra.discovery.reading import MAX_INDEX, bus_id, bus_id_in, identity, memory, name, name_if_said, said, whole
+from hami_dra.discovery.reading import (
+    MAX_INDEX,
+    bus_id,
+    bus_id_in,
+    cells_of,
+    identity,
+    memory,
+    name,
+    name_if_said,
+    said,
+    whole,
+)
 from hami_dra.discovery.sysfs import SYS, placed
 from hami_dra.discovery.tool import Tool
-from hami_dra.vendors.metax.records import MetaxRecord
 
 VENDOR: Final = "metax"
 TOOL: Final = Tool("mx-smi", (Path("/opt/mxdriver/bin"), Path("/opt/maca/bin"), Path("/opt/mxn100/bin")))
@@ -40,7 +50,7 @@ _LISTED: Final = re.compile(r"GPU#\s*(\d+)\s+(\S+)\s+(\S+)\s+(.*?)\s*\(UUID:\s*(
 _LISTED_INDEX: Final = re.compile(r"GPU#\s*(\d{1,4})\b")
 _LISTED_UUID: Final = re.compile(r"UUID:\s*([!-~]{1,64}?)\)")
 _ATTACHED: Final = re.compile(r"Attached GPUs\s*:\s*(\d{1,4})\b")
-_VERSION: Final = re.compile(r"(Kernel Mode Driver Version|MACA Version):\s*(\S+)")
+_VERSION: Final = re.compile(r"Kernel Mode Driver Version:\s*(\S+)")
 _AVAILABLE: Final = "available"
 _WITHOUT_MATRIX: Final = 1
 _WITHOUT_ROW: Final = 2
@@ -66,21 +76,18 @@ class TableRow(Struct, frozen=True):
     bus_id: str
     memory: int
     """Bytes."""
-    board: int | None
-    sgpu: bool | None
 
 
 class Table(Struct, frozen=True):
     rows: Mapping[int, TableRow] = field(default_factory=dict)
     driver_version: str = ""
-    runtime_version: str = ""
     problems: tuple[str, ...] = ()
     seen: tuple[Trace, ...] = ()
     """Traces of unreadable rows."""
 
 
 def backend(state_folder: Path | None = None, tool: Tool = TOOL, sys: Path = SYS) -> PolledBackend:
-    memory = CardMemory(MetaxRecord, state_folder and state_folder / CARDS_FILE)
+    memory = CardMemory(DrivenCard, state_folder and state_folder / CARDS_FILE)
     return PolledBackend(VENDOR, lambda: read(tool, sys), witnesses=lambda: witnesses(tool), memory=memory)
 
 
@@ -154,22 +161,21 @@ def parse_list(text: str, reader: ListingReader) -> list[Listed]:
 
 def parse_table(text: str) -> Table:
     """Parse the table. Raises Unreadable when there is no table or no row of it can be read."""
-    versions = {what: name_if_said(value) for what, value in _VERSION.findall(text)}
+    version = _VERSION.search(text)
     header: tuple[list[str], list[str]] | None = None
     rows: dict[int, TableRow] = {}
     reader = ListingReader(_TABLE)
     for group in _groups(text):
-        first = [cell.lower() for cell in _cells(group[0][1])]
+        first = [cell.lower() for cell in cells_of(group[0][1])]
         if len(group) > 1 and "bus-id" in first:
-            header = (first, [cell.lower() for cell in _cells(group[1][1])])
+            header = (first, [cell.lower() for cell in cells_of(group[1][1])])
         elif header and len(group) > 1:
             number, line = group[0]
             with reader.line(number, line, trace_in(line)):
-                row = _table_row(header, _cells(line), _cells(group[1][1]))
+                row = _table_row(header, cells_of(line), cells_of(group[1][1]))
                 rows.setdefault(row.index, row)
     reader.require(rows, "a table with the columns Bus-id and Memory-Usage, got none")
-    driver, runtime = versions.get("Kernel Mode Driver Version", ""), versions.get("MACA Version", "")
-    return Table(rows, driver, runtime, tuple(reader.problems), tuple(reader.seen))
+    return Table(rows, name_if_said(version[1]) if version else "", tuple(reader.problems), tuple(reader.seen))
 
 
 def parse_memory(text: str) -> tuple[dict[str, int], list[str]]:
@@ -232,20 +238,13 @@ def _groups(text: str) -> Iterator[list[tuple[int, str]]]:
         yield group
 
 
-def _cells(line: str) -> list[str]:
-    """Return both cells: `| 0  MetaX C500 | 0  Off |`, inner runs of spaces joined to one."""
-    return [" ".join(cell.split()) for cell in line.strip().strip("|").split("|")]
-
-
 def _table_row(header: tuple[list[str], list[str]], first: list[str], second: list[str]) -> TableRow:
     """Return a row, given its two lines. Since 2.2.9 the first column is the board and the second the GPU."""
     names, names_below = header
     if len(first) != len(names) or len(second) != len(names_below) or "memory-usage" not in names_below:
         raise Unexpected(f"{len(names)} cells and {len(names_below)} below them", " | ".join(first + second))
-    with_board = names[0].startswith("board")
     number, _, product = first[0].partition(" ")
-    gpu = first[1].partition(" ")[0] if with_board else number
-    mode = first[-1].rpartition(" ")[2].lower() if "sgpu-m" in names[-1] else ""
+    gpu = first[1].partition(" ")[0] if names[0].startswith("board") else number
     usage = second[names_below.index("memory-usage")]
     _, _, total = said(usage).partition("/")
     if not total:
@@ -255,14 +254,12 @@ def _table_row(header: tuple[list[str], list[str]], first: list[str], second: li
         product=name(product, "the name of a GPU"),
         bus_id=bus_id(first[names.index("bus-id")]),
         memory=memory(total),
-        board=whole(number, at_most=MAX_INDEX) if with_board else None,
-        sgpu={"enabled": True, "disabled": False}.get(mode),
     )
 
 
-def _record(line: Listed, table: Table, size: int, matrix: Matrix | None) -> MetaxRecord:
+def _record(line: Listed, table: Table, size: int, matrix: Matrix | None) -> DrivenCard:
     row = next((row for row in table.rows.values() if row.bus_id == line.bus_id), None)
-    return MetaxRecord(
+    return DrivenCard(
         vendor=VENDOR,
         index=line.index,
         uuid=line.uuid,
@@ -277,9 +274,6 @@ def _record(line: Listed, table: Table, size: int, matrix: Matrix | None) -> Met
         distances=matrix.distances.get(line.index, {}) if matrix else {},
         faults=_faults(line),
         driver_version=table.driver_version,
-        runtime_version=table.runtime_version,
-        board=row.board if row else None,
-        sgpu=row.sgpu if row else None,
     )
 
 

@@ -1,5 +1,4 @@
-"""HAMi's MetaX resource names (HAMi D/metax/device.go and sdevice.go, GenerateResourceRequests,
-MutateAdmission).
+"""HAMi's MetaX resource names (HAMi D/metax/device.go and sdevice.go, GenerateResourceRequests, MutateAdmission).
 
 Called by `controller.webhook` through `hami_dra.vendors.legacy.LegacyVendor`. An sGPU always names
 its cores, which distinguishes it from a whole card. Unlike in HAMi, amounts that HAMi would ignore

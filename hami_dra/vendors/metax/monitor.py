@@ -1,5 +1,4 @@
-"""Readings of MetaX GPUs, from `mx-smi dmon` and, for memory errors, `mx-smi --count-ecc`. Pure
-parsers.
+"""Readings of MetaX GPUs, from `mx-smi dmon` and, for memory errors, `mx-smi --count-ecc`. Pure parsers.
 
 `dmon` runs for one sample (`-c 1`), so that it ends on its own. It reports memory in use in whole
 percents of a card only.

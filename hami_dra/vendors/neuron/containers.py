@@ -1,5 +1,4 @@
-"""The edits of a container with AWS Neuron devices: device nodes, and the numbers of its
-NeuronCores.
+"""The edits of a container with AWS Neuron devices: device nodes, and the numbers of its NeuronCores.
 
 Called through the vendor registry. In: tenancies. Out: edits. Pure. `AWS_NEURON_VISIBLE_DEVICES` is
 the variable that AWS' device plugin sets, and its OCI hook reads. Cores are numbered over all

@@ -1,5 +1,4 @@
-"""AWS Neuron devices, through `neuron-ls` and the kernel driver's files below
-`/sys/devices/virtual/neuron_device`.
+"""AWS Neuron devices, through `neuron-ls` and the kernel driver's files below `/sys/devices/virtual/neuron_device`.
 
 Called by the node driver. `neuron-ls --json-output` has devices, memory, neighbours and PCI; the
 files have names, serial numbers and error counts, and replace the tool if it is missing. Parsers
@@ -21,7 +20,7 @@ from hami_dra.discovery.errors import DiscoveryError, Unexpected, Unreadable, sh
 from hami_dra.discovery.listing_reader import ListingReader, trace_in
 from hami_dra.discovery.matching import Trace, trace_of
 from hami_dra.discovery.memory import CARDS_FILE, CardMemory, Listing
-from hami_dra.discovery.reading import MAX_BYTES, MAX_INDEX, bus_id, bus_id_in, memory, said, whole
+from hami_dra.discovery.reading import MAX_BYTES, MAX_INDEX, bus_id, bus_id_in, cells_of, memory, said, whole
 from hami_dra.discovery.sysfs import SYS, placed
 from hami_dra.discovery.tool import Tool
 from hami_dra.vendors.neuron.device_files import FILES, DeviceFiles, MachineFacts, machine_facts, read_files
@@ -112,11 +111,8 @@ def parse_json(text: str) -> Listing:
 
 def parse_table(text: str) -> Listing:
     """Parse the table of `neuron-ls` (of `--topology`, the first one). Raises Unreadable."""
-    rows = [
-        (number, line, [cell.strip() for cell in line.strip().strip("|").split("|")])
-        for number, line in enumerate(text.splitlines(), start=1)
-        if line.strip().startswith("|")
-    ]
+    lines = enumerate(text.splitlines(), start=1)
+    rows = [(number, line, cells) for number, line in lines if (cells := cells_of(line))]
     columns: list[str] = []
     cards = []
     reader = ListingReader(_TABLE)

@@ -1,5 +1,4 @@
-"""Readings of AWS Neuron devices, from `neuron-monitor`, a stream of one JSON object a line. Pure
-parser.
+"""Readings of AWS Neuron devices, from `neuron-monitor`, a stream of one JSON object a line. Pure parser.
 
 It reports by program (runtime) and NeuronCore; here the values are summed by device. It reports
 neither temperature nor power. Its fields:

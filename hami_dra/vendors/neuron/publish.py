@@ -68,8 +68,7 @@ def core_count(card: Card) -> int:
 
 
 def device_groups(cards: Iterable[Card]) -> dict[int, dict[str, Json]]:
-    """Return card index → the attributes by which AWS' own driver joins devices to blocks, for
-    `matchAttribute`.
+    """Return card index → the attributes by which AWS' own driver joins devices to blocks, for `matchAttribute`.
 
     Blocks of 4, 8 and 16 are rows of Trainium's grid, so they begin at multiples of their size; one
     that lacks a device does not exist. Inferentia has only blocks of one.

@@ -1,5 +1,4 @@
-"""Neuron devices that may work together: blocks of neighbours (HAMi D/awsneuron/device.go,
-graphSelect).
+"""Neuron devices that may work together: blocks of neighbours (HAMi D/awsneuron/device.go, graphSelect).
 
 Called by the vendor. In: device numbers and the free ones, as bit masks by position. Out: the legal
 blocks; for one device, or cores of one, the devices that leave the largest block to others. Pure.

@@ -1,5 +1,4 @@
-"""The edits of a container with NVIDIA cards: shared by HAMi-core (`hami_core`), whole, or MIG
-instances.
+"""The edits of a container with NVIDIA cards: shared by HAMi-core (`hami_core`), whole, or MIG instances.
 
 Called through the vendor registry. In: tenancies. Out: edits. Pure.
 
@@ -20,7 +19,16 @@ from hami_dra.api.containers import CdiDevice, ContainerPlace, DeviceNode, Edits
 from hami_dra.api.hardware import Card
 from hami_dra.api.nodelacks import Lack, LackKind
 from hami_dra.api.options import VendorSettings
-from hami_dra.vendors.grants import Grant, grants, listed, needed_nodes, node_number, optional_nodes, without_doubles
+from hami_dra.vendors.grants import (
+    ByAmount,
+    Grant,
+    grants,
+    listed,
+    needed_nodes,
+    node_number,
+    optional_nodes,
+    without_doubles,
+)
 from hami_dra.vendors.nvidia.driver_files import CDI_KIND, VISIBLE, driver_files, library_versions, loaded_version
 from hami_dra.vendors.nvidia.hami_core import DISABLED, is_instance, limiting, limits_of, not_limiting
 from hami_dra.vendors.nvidia.options import IMEX_CHANNELS, LIBRARY_RUNTIME_CLASS, USAGE_CACHE, Keeping
@@ -48,7 +56,7 @@ _UNREAD: Final = (
 )
 
 
-class NvidiaContainers:
+class NvidiaContainers(ByAmount):
     """Implements `hami_dra.api.containers.ContainerVendor`."""
 
     name = "nvidia"
@@ -58,10 +66,6 @@ class NvidiaContainers:
     def sites(self, cards: Sequence[Card]) -> Mapping[str, Site]:
         return sites(cards)
 
-    def assign(self, tenancy: Tenancy, held: Sequence[Mapping[str, str]]) -> Mapping[str, str]:  # noqa: ARG002
-        """Return no assignment: amounts define everything."""
-        return {}
-
     def edits(self, tenancies: Sequence[Tenancy], place: ContainerPlace, host: Host) -> Edits:
         held = grants(tenancies)
         visible = [uuid for holding in held for uuid in _visible(holding)]
@@ -70,7 +74,7 @@ class NvidiaContainers:
         limited = limiting(tenancies, limits, place, host) if limits else Edits()
         cdi, stale = _cdi_devices(held, visible, host)
         files = None if cdi else driver_files(host)
-        driver = files.edits if files is not None else Edits()
+        driver = files or Edits()
         unbrought = () if cdi or files is not None else _runtime_notes(place, host.settings.options)
         nodes = () if cdi else _nodes(held, host)
         return replace(
@@ -188,7 +192,7 @@ def _lacking_libraries(cards: Sequence[Card], host: Host) -> list[str]:
         files = driver_files(host)
     except Unpreparable as error:
         return [*stale, str(error)]
-    return [*stale, *(files.edits.notes if files is not None else ())]
+    return [*stale, *(files.notes if files is not None else ())]
 
 
 def _lacking_capabilities(host: Host) -> list[str]:

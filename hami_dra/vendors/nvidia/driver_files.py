@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from hami_dra.api.containers import Edits, FileTree, Hook, Host, Mount, Unpreparable
@@ -69,27 +68,16 @@ container from starting.
 _UNVERSIONED: Final = "libcuda.so"
 
 
-class DriverFiles(Struct, frozen=True):
-    """The driver's files for containers."""
-
-    edits: Edits
-    """Its notes are about these files."""
-    source: str
-    """A file or folder of the host."""
-
-
-def driver_files(host: Host) -> DriverFiles | None:
-    """Return the files; None if this driver brings none, so that the container runtime must.
+def driver_files(host: Host) -> Edits | None:
+    """Return the files as edits, whose notes are about them; None if this driver brings none, so that the
+    container runtime must.
 
     Raises Unpreparable if they should exist and do not.
     """
     common = _from_specification(host)
-    if common is not None:
+    if common is not None or host.driver_files is None:
         return common
-    tree, root = host.driver_files, host.settings.options[DRIVER_ROOT]
-    if tree is None:
-        return None
-    return DriverFiles(_from_root(host, tree), root)
+    return _from_root(host, host.driver_files)
 
 
 def loaded_version(host: Host) -> str:
@@ -105,13 +93,13 @@ def library_versions(paths: Sequence[str] | frozenset[str]) -> set[str]:
 # --- a CDI specification --------------------------------------------------------------------------
 
 
-def _from_specification(host: Host) -> DriverFiles | None:
+def _from_specification(host: Host) -> Edits | None:
     loaded = loaded_version(host)
     for common in host.cdi_common_edits:
         versions = library_versions([mount.host for mount in common.edits.mounts])
         if common.kind == CDI_KIND and versions and loaded in {"", *versions}:
             env = {name: value for name, value in common.edits.env.items() if name != VISIBLE}
-            return DriverFiles(replace(common.edits, env=env), common.file)
+            return replace(common.edits, env=env)
     return None
 
 

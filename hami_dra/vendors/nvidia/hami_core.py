@@ -1,5 +1,4 @@
-"""HAMi-core, the library that limits containers with shares of NVIDIA cards: its variables, mounts
-and files.
+"""HAMi-core, the library that limits containers with shares of NVIDIA cards: its variables, mounts and files.
 
 Called by `containers`. In: grants and tenancies of one container. Out: environment and edits. Pure.
 As in HAMi's device plugin (D/nvidia/device-plugin/server.go, Allocate), with these differences:

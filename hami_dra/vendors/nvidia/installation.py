@@ -1,5 +1,4 @@
-"""HAMi-core for a node that lacks it: from a folder with the library to the files that the node
-needs.
+"""HAMi-core for a node that lacks it: from a folder with the library to the files that the node needs.
 
 Called by `hami-dra install-library` through `PLUGIN.library_files`. In: the folder, as HAMi's image
 has it (`/k8s-vgpu/lib/nvidia`) or an administrator fills it. Out: files to write. Writes nothing.

@@ -21,6 +21,7 @@ from hami_dra.vendors.legacy import (
     InvalidLegacy,
     LegacyReading,
     LegacyRequest,
+    LegacyVendor,
     checked_selector,
     comma_list,
     refuse_unknown,
@@ -61,7 +62,7 @@ _ALL_CORES: Final = 100
 _MAX_CORES: Final = 2**31 - 1  # HAMi reads an int32 and clamps it
 
 
-class NvidiaLegacy:
+class NvidiaLegacy(LegacyVendor):
     """Implements `hami_dra.vendors.legacy.LegacyVendor`."""
 
     name = "nvidia"

@@ -1,5 +1,4 @@
-"""Annotations about NVIDIA cards beyond amounts (HAMi D/nvidia/device.go: CheckType, CheckUUID,
-assertNuma, mode).
+"""Annotations about NVIDIA cards beyond amounts (HAMi D/nvidia/device.go: CheckType, CheckUUID, assertNuma, mode).
 
 Called by `Nvidia.preferences`. In: the annotations that are set. Out: a frozen `NvidiaPreferences`,
 or InvalidPreference.

@@ -1,9 +1,8 @@
 """The records of NVIDIA cards and their MIG partitions, as discovery finds them."""
 
-from collections.abc import Mapping
 from typing import Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from hami_dra.api.hardware import DrivenCard, PartitionInstance, PartitionPlacement
 
@@ -23,12 +22,6 @@ class MigProfile(Struct, frozen=True, kw_only=True):
     """Number of instances that fit on an empty GPU."""
     placements: tuple[PartitionPlacement, ...]
     """Possible positions of an instance, by start."""
-    multiprocessors: int = 0
-    copy_engines: int = 0
-    decoders: int = 0
-    encoders: int = 0
-    jpeg_engines: int = 0
-    ofa_engines: int = 0
 
 
 class MigInstance(PartitionInstance, frozen=True, kw_only=True):
@@ -82,5 +75,3 @@ class GpuRecord(DrivenCard, frozen=True, kw_only=True):
     """None: this GPU does not support MIG."""
     fabric: FabricPlace | None = None
     """None: not known."""
-    peer_access: Mapping[int, bool] = field(default_factory=dict)
-    """Index of the peer → whether its memory can be read directly (P2P); absent = not known."""

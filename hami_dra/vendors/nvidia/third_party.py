@@ -1,5 +1,4 @@
-"""NVIDIA cards as other people's drivers publish them, for `--manage` and for the compatibility
-with HAMi-DRA.
+"""NVIDIA cards as other people's drivers publish them, for `--manage` and for the compatibility with HAMi-DRA.
 
 Called by the simulated fleet. In: a machine and its NVIDIA cards. Out: devices as plain JSON. Pure.
 Shapes as published in 2026 by kubernetes-sigs/dra-driver-nvidia-gpu (gate ConsumableShares, mode

@@ -27,7 +27,7 @@ from hack.installation import QUICK, Installation
 from hami_dra.api import kinds, names
 from hami_dra.api.allocator import with_allocator
 from hami_dra.driver.kubelet.proto import dra_v1_pb2, dra_v1_pb2_grpc
-from hami_dra.kube.http import HttpCluster
+from hami_dra.kube.http import connect
 from tests.e2e.lab import T4, Lab
 from tests.e2e.objects import budget, claim, legacy_pod, opaque, part, pod, priority_class, request, template
 from tests.support.gang_objects import COSCHEDULING_CRD, VOLCANO_CRD
@@ -205,7 +205,7 @@ class Story:
         token = self.plane.token_for_service_account(names.SYSTEM_NAMESPACE, names.CONTROLLER)
 
         async def collect():
-            cluster = HttpCluster.from_kubeconfig(str(self.plane.kubeconfig_for(token)))
+            cluster = connect(str(self.plane.kubeconfig_for(token)))
             stored = (await cluster.list(kinds.RESOURCE_CLAIM_TEMPLATE)).items
             legacy = self.lab.pod("legacy-of-file")["spec"]["resourceClaims"][0]["resourceClaimTemplateName"]
             used = {f"team/{legacy}"}

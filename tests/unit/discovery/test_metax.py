@@ -2,10 +2,9 @@
 
 import pytest
 
-from hami_dra.api.hardware import Fault, PcieDistance, Provenance
+from hami_dra.api.hardware import DrivenCard, Fault, PcieDistance, Provenance
 from hami_dra.discovery.errors import ToolFailed, ToolMissing, Unreadable
 from hami_dra.vendors.metax import discovery as metax
-from hami_dra.vendors.metax.records import MetaxRecord
 from tests.support.tools import FIXTURES, FakeTools
 
 FOLDER = FIXTURES / "metax"
@@ -30,7 +29,7 @@ def test_a_machine_with_eight_cards_in_two_zones(tools):
     tools.pci("0000:0a:00.0", "pci0000:08", "0000:08:01.0", "0000:09:00.0", numa=0)
     found = read(tools, ALL)
     assert found.problems == ()
-    assert found.cards[0] == MetaxRecord(
+    assert found.cards[0] == DrivenCard(
         vendor="metax",
         index=0,
         uuid="GPU-0b1c0d2e-0f3a-4b5c-6d7e-8f90a1b2c3d0",
@@ -42,14 +41,10 @@ def test_a_machine_with_eight_cards_in_two_zones(tools):
         links={1: 1, 2: 1, 3: 1},
         distances=dict.fromkeys((4, 5, 6, 7), PcieDistance.CROSS_CPU),
         driver_version="3.8.30",
-        runtime_version="3.7.1.5",
-        board=0,
-        sgpu=False,
         provenance=Provenance(listed_by=("mx-smi -L", "mx-smi")),
     )
     assert [set(card.links) | {card.index} for card in found.cards] == [{0, 1, 2, 3}] * 4 + [{4, 5, 6, 7}] * 4
     assert found.cards[3].distances[4] is PcieDistance.SAME_CPU
-    assert [card.sgpu for card in found.cards] == [False, False, False, True, False, False, False, False]
 
 
 def test_a_card_that_is_not_available(tools):
@@ -61,9 +56,7 @@ def test_a_card_that_is_not_available(tools):
 def test_an_older_tool_says_less(tools):
     found = read(tools, ALL | {"": OLD_TABLE})
     assert found.problems == ()
-    assert {(card.memory, card.board, card.sgpu, card.driver_version) for card in found.cards} == {
-        (64 << 30, None, None, "2.12.13")
-    }
+    assert {(card.memory, card.driver_version) for card in found.cards} == {(64 << 30, "2.12.13")}
 
 
 def test_cards_without_fast_links_are_told_apart_by_switches():

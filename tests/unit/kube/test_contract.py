@@ -7,8 +7,6 @@ import pytest
 
 from hami_dra.api import kinds
 from hami_dra.kube.protocol import (
-    APPLY,
-    JSON,
     AlreadyExists,
     Broken,
     Cluster,
@@ -180,18 +178,8 @@ class ClusterContract:
         )
         assert again == first
 
-    async def test_json_patch_tests_before_it_writes(self, cluster, space):
-        await cluster.create(kinds.POD, pod("a"), namespace=space)
-        gate = "/spec/schedulingGates/0"
-        wrong = [{"op": "test", "path": f"{gate}/name", "value": "other"}, {"op": "remove", "path": gate}]
-        with pytest.raises(Invalid):
-            await cluster.patch(kinds.POD, "a", wrong, namespace=space, patch_type=JSON)
-        right = [{"op": "test", "path": f"{gate}/name", "value": FINALIZER}, {"op": "remove", "path": gate}]
-        patched = await cluster.patch(kinds.POD, "a", right, namespace=space, patch_type=JSON)
-        assert patched.spec.scheduling_gates == ()
-
     async def test_apply_makes_and_changes(self, cluster, space):
-        options = {"namespace": space, "patch_type": APPLY, "force": True}
+        options = {"namespace": space, "manager": "m"}
         made = await cluster.patch(kinds.CONFIG_MAP, "a", config_map("a", {"x": "1"}), **options)
         assert made.data == {"x": "1"}
         changed = await cluster.patch(kinds.CONFIG_MAP, "a", config_map("a", {"x": "2"}), **options)

@@ -14,8 +14,6 @@ from hami_dra.kube import metadata_put
 from hami_dra.kube.credentials import Access, FixedIdentity, TokenFile
 from hami_dra.kube.http import FIRST, MOST, PAGE_BYTES, HttpCluster, PageSize
 from hami_dra.kube.protocol import (
-    APPLY,
-    JSON,
     AlreadyExists,
     Broken,
     ClusterError,
@@ -281,9 +279,7 @@ async def test_what_a_write_looks_like(server, cluster):
         kinds.RESOURCE_SLICE,
         "s",
         {"metadata": {"name": "s"}, "spec": slice_spec},
-        patch_type=APPLY,
-        field_manager="driver",
-        force=True,
+        manager="driver",
     )
     method, path, query, headers, body = server.seen[-1]
     assert (method, path) == ("PATCH", "/apis/resource.k8s.io/v1/resourceslices/s")
@@ -675,7 +671,6 @@ async def test_the_put_is_guarded_as_the_patch_was(server, cluster):
     [
         ({"spec": {"devices": None}}, {}),
         (MARK, {"subresource": "status"}),
-        ([{"op": "add", "path": "/metadata/annotations", "value": {}}], {"patch_type": JSON}),
     ],
 )
 async def test_other_patches_are_refused_as_ever(server, cluster, patch, options):

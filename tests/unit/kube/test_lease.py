@@ -70,7 +70,7 @@ class Candidate:
             SPACE,
             NAME,
             identity=name,
-            timings=timings,
+            timings=timings or Timings(),
             clock=lambda: time.now,
             sleep=lambda seconds: time.sleep_as(name, seconds),
             uniform=lambda: 0.5,

@@ -252,7 +252,7 @@ async def test_an_error_of_the_handler_over_one_object_is_logged_and_the_others_
 
 async def test_scope(cluster):
     recorder = Recorder()
-    reflector = Reflector(cluster, kinds.CONFIG_MAP, recorder, namespace=SPACE, label_selector="on")
+    reflector = Reflector(cluster, kinds.CONFIG_MAP, recorder, scope={"namespace": SPACE, "label_selector": "on"})
     async with running(reflector):
         await put(cluster, "a")
         await cluster.create(kinds.CONFIG_MAP, {"metadata": {"name": "b", "namespace": "other", "labels": {"on": ""}}})

@@ -12,9 +12,9 @@ from controller.webhook.memory_webhook import memory_webhook
 from controller.webhook.request import is_claim_name
 from controller.webhook.server.server import WebhookSettings
 from hami_dra.api import kinds
-from hami_dra.kube.embedded.api_server.patches import json_patch
 from hami_dra.kube.protocol import Forbidden, Invalid
 from tests.support.conversions import template_of
+from tests.support.json_patches import json_patch
 from tests.support.steered_cluster import SteeredCluster
 
 POD = {

@@ -8,7 +8,7 @@ field ownership (server-side apply is a deep merge), and namespaces need not exi
 immediately unless a finalizer holds them, or the cluster is `graceful`.
 
 `cluster` has the verbs, `state` the stored objects, `history` their changes and watchers, `rules`
-the checks per kind, `eviction` what budgets allow, `patches` the merging of bodies.
+the merging of bodies and the checks per kind, `eviction` what budgets allow.
 """
 
 from hami_dra.kube.embedded.api_server.cluster import MemoryCluster

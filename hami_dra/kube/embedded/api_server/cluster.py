@@ -1,22 +1,20 @@
 """The verbs of the memory cluster: checks, changes and answers of each request. See the package."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, Unpack, cast
 
 import msgspec
 
 from hami_dra.api import kinds
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
-from hami_dra.kube.embedded.api_server import eviction, patches, rules
+from hami_dra.kube.embedded.api_server import eviction, rules
 from hami_dra.kube.embedded.api_server.history import Record
-from hami_dra.kube.embedded.api_server.requests import Admission, Request, default_kinds, patched
+from hami_dra.kube.embedded.api_server.requests import Admission, Request, default_kinds
 from hami_dra.kube.embedded.api_server.state import MemoryState, object_key
 from hami_dra.kube.protocol import (
-    APPLY,
-    MERGE,
     AlreadyExists,
     Body,
     Broken,
@@ -24,7 +22,7 @@ from hami_dra.kube.protocol import (
     Invalid,
     Listing,
     NotFound,
-    PatchType,
+    Scope,
     ServerVersion,
     Unavailable,
     WatchEvent,
@@ -84,11 +82,8 @@ class MemoryCluster:
         await self._begin(Request("get", kind, namespace, name))
         return self._state.existing(kind, object_key(namespace, name))
 
-    async def list(
-        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> Listing[T]:
-        await self._begin(Request("list", kind, namespace, ""))
-        predicate = _predicate(kind, namespace, label_selector, field_selector)
+    async def list(self, kind: Kind[T], **scope: Unpack[Scope]) -> Listing[T]:
+        predicate = await self._selected("list", kind, scope)
         items: list[T] = []
         broken: list[Broken] = []
         for _, record in sorted(self._state.table(kind).objects.items()):
@@ -102,24 +97,14 @@ class MemoryCluster:
                 broken.append(Broken("ADDED", known, problem))
         return Listing(tuple(items), str(self._state.newest), tuple(broken))
 
-    async def resource_version(
-        self, kind: Kind[T], *, namespace: str = "", label_selector: str = "", field_selector: str = ""
-    ) -> str:
-        await self._begin(Request("list", kind, namespace, ""))
-        _predicate(kind, namespace, label_selector, field_selector)
+    async def resource_version(self, kind: Kind[T], **scope: Unpack[Scope]) -> str:
+        await self._selected("list", kind, scope)
         return str(self._state.newest)
 
     async def watch(
-        self,
-        kind: Kind[T],
-        *,
-        resource_version: str,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
+        self, kind: Kind[T], *, resource_version: str, **scope: Unpack[Scope]
     ) -> AsyncGenerator[WatchEvent[T] | Broken]:
-        await self._begin(Request("watch", kind, namespace, ""))
-        predicate = _predicate(kind, namespace, label_selector, field_selector)
+        predicate = await self._selected("watch", kind, scope)
         table = self._state.table(kind)
         if resource_version in ("", "0"):
             watcher = table.watcher(self._state.newest, self._state.newest, predicate)
@@ -140,6 +125,22 @@ class MemoryCluster:
         finally:
             table.watchers.remove(watcher)
 
+    async def _selected(self, verb: str, kind: Kind[Any], scope: Scope) -> Predicate:
+        """Begin a request about several objects, and return which. Raises ClusterError."""
+        namespace = scope.get("namespace", "")
+        await self._begin(Request(verb, kind, namespace, ""))
+        try:
+            labels = label_predicate(scope.get("label_selector", ""))
+            fields = field_predicate(scope.get("field_selector", ""), kind.plural)
+        except InvalidSelector as error:
+            raise Invalid(f"list {kind.plural}: {error}") from None
+
+        def matches(raw: Mapping[str, Any]) -> bool:
+            inside = not namespace or raw["metadata"].get("namespace") == namespace
+            return inside and labels(raw) and fields(raw)
+
+        return matches
+
     # --- writing ----------------------------------------------------------------------------------
 
     async def create(self, kind: Kind[T], body: Body, *, namespace: str = "", dry_run: bool = False) -> T:
@@ -158,7 +159,7 @@ class MemoryCluster:
         for admit in self.admission:
             raw = await admit(Admission(kind, space, raw, dry_run))
         _check_shape(kind, raw)
-        raw = rules.created(cast("Kind[Object]", kind), raw)
+        raw = rules.created(kind, raw)
         if kind.plural == "pods":
             self._set_priority(raw)
         raw["metadata"] = {key: value for key, value in raw["metadata"].items() if key != "deletionTimestamp"} | {
@@ -175,25 +176,26 @@ class MemoryCluster:
         self,
         kind: Kind[T],
         name: str,
-        patch: Body | Sequence[Body],
+        patch: Body,
         *,
         namespace: str = "",
         subresource: str = "",
-        patch_type: PatchType = MERGE,
-        field_manager: str = "hami-dra",  # noqa: ARG002 (fields have no owners here)
-        force: bool = False,  # noqa: ARG002 (fields have no owners here)
+        manager: str = "",
     ) -> T:
         await self._begin(Request("patch", kind, namespace, name, subresource, patch))
-        if subresource and not (subresource == "status" and rules.has_status(cast("Kind[Object]", kind))):
+        if subresource and not (subresource == "status" and rules.has_status(kind)):
             raise NotFound(f"patch {kind.plural}/{subresource}: the server could not find the requested resource")
         key = object_key(namespace, name)
         before = self._state.table(kind).objects.get(key)
-        if before is None and patch_type == APPLY and not subresource:
+        if before is None and manager and not subresource:
             return await self._create_by_apply(kind, name, namespace, patch)
         if before is None:
             raise NotFound(f'patch {kind.name}: {kind.plural} "{key}" not found')
-        merged = patched(kind, before.raw, patch, patch_type)
-        meta = merged["metadata"]
+        merge = rules.apply_patch if manager else rules.merge_patch
+        merged = merge(before.raw, patch)
+        meta = merged.get("metadata")
+        if not isinstance(meta, dict):
+            raise Invalid(f"patch {kind.name} {name}: metadata is required")
         if str(meta.get("resourceVersion") or before.version) != str(before.version):
             raise Conflict(
                 f'patch {kind.name}: Operation cannot be fulfilled on {kind.plural} "{key}": the object has been '
@@ -205,16 +207,12 @@ class MemoryCluster:
                 f"UID in object meta: {before.raw['metadata']['uid']}"
             )
         _check_shape(kind, merged)
-        return self._store_update(
-            kind, key, before, rules.updated(cast("Kind[Object]", kind), before.raw, merged, subresource)
-        )
+        return self._store_update(kind, key, before, rules.updated(kind, before.raw, merged, subresource))
 
-    async def _create_by_apply(self, kind: Kind[T], name: str, namespace: str, patch: Body | Sequence[Body]) -> T:
-        if not isinstance(patch, Mapping):
-            raise Invalid(f"apply {kind.name} {name}: the body must be an object")
+    async def _create_by_apply(self, kind: Kind[T], name: str, namespace: str, patch: Body) -> T:
         if (patch.get("metadata") or {}).get("uid"):
             raise Conflict(f'apply {kind.name}: {kind.plural} "{name}" with that uid is gone')
-        body = patches.merge_patch(patch, {"metadata": {"name": name}})
+        body = rules.merge_patch(patch, {"metadata": {"name": name}})
         return await self.create(kind, body, namespace=namespace)
 
     async def delete(
@@ -375,19 +373,6 @@ def _read(kind: Kind[T], record: Record) -> T:
         return record.read(kind)
     except msgspec.ValidationError as error:
         raise Invalid(f"{kind.name} {record.raw['metadata']['name']}: {error}") from None
-
-
-def _predicate(kind: Kind[Any], namespace: str, label_selector: str, field_selector: str) -> Predicate:
-    try:
-        labels, fields = label_predicate(label_selector), field_predicate(field_selector, kind.plural)
-    except InvalidSelector as error:
-        raise Invalid(f"list {kind.plural}: {error}") from None
-
-    def matches(raw: Mapping[str, Any]) -> bool:
-        inside = not namespace or raw["metadata"].get("namespace") == namespace
-        return inside and labels(raw) and fields(raw)
-
-    return matches
 
 
 def _event(kind: Kind[T], event: Any, record: Record) -> WatchEvent[T] | Broken:

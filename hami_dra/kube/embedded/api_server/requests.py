@@ -1,8 +1,5 @@
-"""Calls to the memory cluster as its hooks see them, the kinds that it serves, and the effect of a
-patch on an object.
-"""
+"""Calls to the memory cluster as its hooks see them, and the kinds that it serves."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -10,8 +7,7 @@ from msgspec import Struct
 from hami_dra.api import kinds
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
-from hami_dra.kube.embedded.api_server import patches
-from hami_dra.kube.protocol import APPLY, JSON, Body, Invalid, PatchType, ServerVersion
+from hami_dra.kube.protocol import ServerVersion
 
 Raw = dict[str, Any]
 
@@ -51,21 +47,3 @@ def default_kinds(version: ServerVersion) -> tuple[Kind[Object], ...]:
     """
     off = {kinds.DEVICE_TAINT_RULE_V1BETA2} | (set() if version.at_least(1, 37) else {kinds.DEVICE_TAINT_RULE})
     return tuple(kind for kind in kinds.ALL if kind not in off)
-
-
-def patched(kind: Kind[Any], raw: Raw, patch: Body | Sequence[Body], patch_type: PatchType) -> Raw:
-    """Return the object after a patch of this type. Raises Invalid."""
-    if patch_type == JSON:
-        if isinstance(patch, Mapping):
-            raise Invalid(f"patch {kind.name}: a JSON patch is a list of operations")
-        try:
-            result = patches.json_patch(raw, patch)
-        except patches.PatchError as error:
-            raise Invalid(f"patch {kind.name} {raw['metadata']['name']}: {error}") from None
-    elif isinstance(patch, Mapping):
-        result = patches.apply_patch(raw, patch) if patch_type == APPLY else patches.merge_patch(raw, patch)
-    else:
-        raise Invalid(f"patch {kind.name}: a {patch_type} patch is an object")
-    if not isinstance(result, dict) or not isinstance(result.get("metadata"), dict):
-        raise Invalid(f"patch {kind.name} {raw['metadata']['name']}: metadata is required")
-    return result

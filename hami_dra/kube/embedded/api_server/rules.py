@@ -9,10 +9,10 @@ admin access, ports, volumes ...).
 
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any, Final
 
 from hami_dra.api.kinds import Kind
-from hami_dra.api.meta import Object
 from hami_dra.kube.protocol import Invalid
 
 Raw = dict[str, Any]
@@ -31,12 +31,41 @@ _MUTABLE_POD_SPEC: Final = {"schedulingGates", "tolerations", "activeDeadlineSec
 _MUTABLE_WHILE_GATED: Final = {"nodeSelector", "affinity"}
 
 
-def has_status(kind: Kind[Object]) -> bool:
+def merge_patch(target: Any, patch: Any) -> Any:
+    """Return the result of an RFC 7386 merge patch.
+
+    Objects merge, null removes, everything else (lists too) replaces.
+    """
+    if not isinstance(patch, Mapping):
+        return deepcopy(patch)
+    merged = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), value)
+    return merged
+
+
+def apply_patch(target: Any, body: Any) -> Any:
+    """Return the result of server-side apply without field ownership.
+
+    Objects merge, lists replace, nothing is ever removed.
+    """
+    if not isinstance(body, Mapping) or not isinstance(target, Mapping):
+        return deepcopy(body)
+    merged = dict(target)
+    for key, value in body.items():
+        merged[key] = apply_patch(merged.get(key), value)
+    return merged
+
+
+def has_status(kind: Kind[Any]) -> bool:
     """Return whether `status` is a subresource, written only through it."""
     return kind.plural in _WITH_STATUS
 
 
-def created(kind: Kind[Object], raw: Raw) -> Raw:
+def created(kind: Kind[Any], raw: Raw) -> Raw:
     """Return a new object with defaults and reset status, validated."""
     raw = without_nulls(raw)
     if has_status(kind) and kind.plural not in _STATUS_KEPT_ON_CREATE:
@@ -53,7 +82,7 @@ def created(kind: Kind[Object], raw: Raw) -> Raw:
     return raw
 
 
-def updated(kind: Kind[Object], old: Raw, new: Raw, subresource: str) -> Raw:
+def updated(kind: Kind[Any], old: Raw, new: Raw, subresource: str) -> Raw:
     """Return what an update stores. Server-owned fields and the other half (spec or status) come from `old`."""
     if new["metadata"].get("name") != old["metadata"]["name"]:
         raise Invalid(f"metadata.name of {kind.name} {old['metadata']['name']} is immutable")
@@ -86,7 +115,7 @@ def without_nulls(value: Any) -> Any:
     return [without_nulls(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _updated_metadata(kind: Kind[Object], old: Raw, new: Raw) -> Raw:
+def _updated_metadata(kind: Kind[Any], old: Raw, new: Raw) -> Raw:
     result = {key: value for key, value in new.items() if key not in _SERVER_FIELDS}
     result |= {key: old[key] for key in (*_SERVER_FIELDS, "resourceVersion", "namespace") if key in old}
     added = set(new.get("finalizers") or ()) - set(old.get("finalizers") or ())

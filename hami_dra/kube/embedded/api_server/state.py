@@ -1,5 +1,4 @@
-"""The stored objects of a memory cluster: versions, UIDs, deletion, and garbage collection by
-owner.
+"""The stored objects of a memory cluster: versions, UIDs, deletion, and garbage collection by owner.
 
 Called by `cluster.MemoryCluster` only, which has checked the request; from here on nothing is
 refused.

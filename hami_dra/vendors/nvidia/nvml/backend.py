@@ -1,5 +1,4 @@
-"""NVIDIA GPUs, as a back end: NVML opened once, cards read on request, health from events and
-checks.
+"""NVIDIA GPUs, as a back end: NVML opened once, cards read on request, health from events and checks.
 
 Called by the node driver, one call at a time (calls wait for each other). A call that hangs is
 given up after a time (`visits`).
@@ -61,7 +60,7 @@ class NotedFaults:
     """
 
     def __init__(self, file: Path | None = None, *, boot: str | None = None) -> None:
-        self._file = None if file is None else DurableFile(file)
+        self._file = DurableFile(file)
         self._boot = boot_id() if boot is None else boot
         self._noted: dict[str, dict[str, str]] | None = None
         self.problem = ""
@@ -76,8 +75,6 @@ class NotedFaults:
         if known.get(fault.code) == fault.message:
             return
         known[fault.code] = fault.message
-        if self._file is None:
-            return
         try:
             self._file.write(msgspec.json.encode(_FaultsFile(self._boot, self._known)))
             self.problem = ""
@@ -91,8 +88,6 @@ class NotedFaults:
         return self._noted
 
     def _read(self) -> dict[str, dict[str, str]]:
-        if self._file is None:
-            return {}
         try:
             text = self._file.read()
             found = None if text is None else msgspec.json.decode(text, type=_FaultsFile)

@@ -70,7 +70,8 @@ class Calls:
         self.current = ""
         """The current function, or the last one."""
 
-    def _call(self, function: str, *arguments: Any) -> Any:
+    def call(self, function: str, *arguments: Any) -> Any:
+        """Return what a function of NVML answers. Raises NvmlFailed."""
         self.current = function
         return self._guarded(function, lambda: getattr(self._nvml, function)(*arguments))
 

@@ -130,7 +130,6 @@ class NvmlReading(Struct):
     handles: dict[int, Handle] = field(default_factory=dict)
     lanes: dict[int, Lanes] = field(default_factory=dict)
     distances: dict[int, dict[int, PcieDistance]] = field(default_factory=lambda: defaultdict(dict))
-    access: dict[int, dict[int, bool]] = field(default_factory=lambda: defaultdict(dict))
     problems: list[str] = field(default_factory=list)
     seen: list[Trace] = field(default_factory=list)
     """GPUs that answer, but have no record."""
@@ -156,7 +155,6 @@ def read_all(library: Library, sys: Path = SYS, meminfo: Path = MEMINFO) -> Nvml
             runtime_version=cuda,
             links=found[index],
             distances=reading.distances[index],
-            peer_access=reading.access[index],
         )
         for index, card in reading.cards.items()
     ]
@@ -256,7 +254,6 @@ def _read_pair(library: Library, one: int, other: int, reading: NvmlReading) -> 
         level = library.common_ancestor(first, second)
         if level in _DISTANCES:
             reading.distances[one][other] = _DISTANCES[level]
-        reading.access[one][other] = library.peer_access(first, second)
     except NvmlFailed as failed:
         if not failed.lost and not failed.absent:
             reading.problems.append(f"NVML, GPUs {one} and {other}: {failed}")

@@ -17,8 +17,11 @@ def mig_state(library: Library, gpu: Handle, problem: Callable[[str], None]) -> 
     if mode is None:
         return None
     enabled, pending = mode
-    found = [profile for number in PROFILE_NUMBERS if (profile := _profile(library, gpu, number, problem))]
-    profiles = sorted(found, key=lambda profile: profile.id)
+    profiles = []
+    for number in PROFILE_NUMBERS:
+        with tolerated(problem, f"MIG profile {number}: "):
+            profiles.append(library.mig_profile(gpu, number))
+    profiles.sort(key=lambda profile: profile.id)
     instances = _instances(library, gpu, profiles, problem) if enabled else []
     return MigState(enabled=enabled, pending=pending, profiles=tuple(profiles), instances=tuple(instances))
 
@@ -41,13 +44,6 @@ def permission_fault(library: Library, gpu: Handle, state: MigState | None) -> t
         if failed.code == NO_PERMISSION:
             return (Fault(code=NOT_PERMITTED, message=f"this driver may not list its MIG instances: {failed}"),)
     return ()
-
-
-def _profile(library: Library, gpu: Handle, number: int, problem: Callable[[str], None]) -> MigProfile | None:
-    profile = None
-    with tolerated(problem, f"MIG profile {number}: "):
-        profile = library.mig_profile(gpu, number)
-    return profile  # noqa: RET504 (a tolerated failure leaves None)
 
 
 def _instances(

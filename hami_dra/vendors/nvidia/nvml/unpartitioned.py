@@ -27,14 +27,11 @@ class UnpartitionedCards:
     """The notes. `file`: may be missing; None: kept in memory only. Thread-safe."""
 
     def __init__(self, file: Path | None = None) -> None:
-        self._file = None if file is None else DurableFile(file)
-        self._memory: dict[str, MigState] = {}
+        self._file = DurableFile(file)
         self._lock = threading.Lock()
 
     def known(self) -> Mapping[str, MigState]:
         """Return the cards by uuid, as they were before."""
-        if self._file is None:
-            return dict(self._memory)
         try:
             text = self._file.read()
             return {} if text is None else msgspec.json.decode(text, type=dict[str, MigState])
@@ -58,9 +55,6 @@ class UnpartitionedCards:
                 self._write(known)
 
     def _write(self, known: dict[str, MigState]) -> None:
-        if self._file is None:
-            self._memory = known
-            return
         try:
             self._file.write(msgspec.json.encode(known))
         except NotStored as error:

@@ -5,11 +5,12 @@ hanging thread is abandoned, and until it returns every further visit fails at o
 """
 
 import ctypes
-import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
+from hami_dra.api.background import in_background
 from hami_dra.discovery.errors import ToolFailed, ToolMissing
 from hami_dra.discovery.host import FolderTree
 from hami_dra.vendors.nvidia.driver_files import LIBRARY_FOLDERS
@@ -28,11 +29,11 @@ class Visits:
         """Set up visits. `timeout`: seconds; `doing`: the current function of NVML, for messages."""
         self._timeout = timeout
         self._doing = doing
-        self._visit: threading.Thread | None = None
+        self._visit: Future[Any] | None = None
 
     @property
     def hangs(self) -> bool:
-        return self._visit is not None and self._visit.is_alive()
+        return self._visit is not None and not self._visit.done()
 
     def run(self, work: Callable[[], T], patience: float = 0.0) -> T:
         """Run `work`. `patience`: seconds that the work itself may wait. Raises ToolFailed in place
@@ -40,29 +41,17 @@ class Visits:
         """
         if self.hangs:
             raise ToolFailed(f"NVML still hangs in {self._doing()}; restart the driver once the kernel log is clean")
-        results: list[T] = []
-        errors: list[BaseException] = []
-
-        def visit() -> None:
-            try:
-                results.append(work())
-            except BaseException as error:  # noqa: BLE001 (raised again in the calling thread)
-                errors.append(error)
-
-        self._visit = threading.Thread(target=visit, name="nvml", daemon=True)
-        self._visit.start()
-        self._visit.join(self._timeout + patience)
-        if self.hangs:
+        self._visit = visit = in_background(work, "nvml")
+        try:
+            return visit.result(self._timeout + patience)
+        except NvmlFailed as failed:
+            raise ToolFailed(f"{failed}; is the kernel module nvidia loaded and of the library's version?") from failed
+        except TimeoutError:
+            if not self.hangs:
+                raise
             raise ToolFailed(
                 f"NVML gave no answer within {self._timeout:g} s in {self._doing()}: the GPU's driver hangs"
-            )
-        if errors and isinstance(errors[0], NvmlFailed):
-            raise ToolFailed(
-                f"{errors[0]}; is the kernel module nvidia loaded and of the library's version?"
-            ) from errors[0]
-        if errors:
-            raise errors[0]
-        return results[0]
+            ) from None
 
 
 _driver_root: list[FolderTree] = []

@@ -376,8 +376,6 @@ async def test_nobody_looks_at_cards_where_the_operator_does_not_want_it(folder)
     async with running(folder, cluster, cards, metrics, monitor_interval=0.0) as driver:
         await registered(folder)
         assert [runtime.monitoring for runtime in driver.runtimes.values()] == [None]
-    with pytest.raises(ConfigError, match="--monitor-interval"):
-        NodeSettings(node=NODE_NAME, monitor_interval=-1.0)
 
 
 async def test_a_root_folder_whose_sockets_would_be_too_long_is_named(folder):

@@ -24,7 +24,7 @@ class Lab:
     def __init__(self, root):
         self.cluster = SteeredCluster()
         self.node = PreparedNode(root)
-        self.writer = ClaimStatusWriter(self.cluster, DRIVER, lambda: NOW, sleep=asyncio.sleep)
+        self.writer = ClaimStatusWriter(self.cluster, DRIVER, lambda: NOW)
         self.preparation = NodePreparation(
             self.cluster, self.node.work, node="n1", report=self.writer.add, forget=self.writer.forget
         )
@@ -328,7 +328,7 @@ def test_a_namespace_whose_statuses_hang_delays_nobody_elses():
         claims = [await stored(cluster, f"evil-{number}", "evil") for number in range(40)]
         honest = await stored(cluster, "honest", "default")
         cluster.hooks.append(hang)
-        writer = ClaimStatusWriter(cluster, DRIVER, lambda: NOW, sleep=asyncio.sleep)
+        writer = ClaimStatusWriter(cluster, DRIVER, lambda: NOW)
         writing = asyncio.create_task(writer.run())
         try:
             for claim in claims:

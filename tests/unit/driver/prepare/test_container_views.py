@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from hami_dra.driver.prepare.container_views import Claimed, arrange
+from hami_dra.driver.prepare.container_views import arrange
 from hami_dra.driver.prepare.errors import Refused
 from hami_dra.driver.prepare.pods import common_env, containers, most_at_once, read_pod, references
 from hami_dra.vendors.nvidia.options import LIBRARY_FOLDER, Keeping
-from tests.support.preparing import DRIVER, PreparedNode, claim, env_of, only, pod, pod_json, share
+from tests.support.preparing import DRIVER, PreparedNode, claim, env_of, only, pod, pod_json, share, unprepared
 
 
 @pytest.fixture
@@ -255,7 +255,7 @@ def test_a_pod_that_cannot_be_understood_is_refused_by_name():
 
 
 def test_views_have_names_of_their_own_per_driver():
-    claimed = [Claimed("uid-c", "default", "c", ("r",), joinable=False)]
+    claimed = [unprepared("c", "r")]
     names = {arrange(driver, claimed, [pod()], {}).view_of["uid-c", "r"].name for driver in (DRIVER, "other.hami.io")}
     assert len(names) == 2
 
@@ -298,6 +298,6 @@ def test_a_view_knows_how_many_of_its_containers_run_at_the_same_time(init, side
     for each in raw["spec"].get("initContainers", ()):
         each.update({"restartPolicy": "Always"} if sidecar else {})
     found = read_pod(raw)
-    claimed = Claimed(uid="uid-c", namespace="default", name="c", requests=("r",), joinable=False)
+    claimed = unprepared("c", "r")
     (view,) = {view.name: view for view in arrange(DRIVER, [claimed], [found], {}).view_of.values()}.values()
     assert view.at_once == expected

@@ -3,12 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
+from hami_dra.api.hardware import DrivenCard
 from hami_dra.driver.prepare.batching import Unprepare
 from hami_dra.driver.prepare.inventory import inventory_of
 from hami_dra.driver.prepare.pods import read_pod
 from hami_dra.vendors.enflame import containers as enflame_containers
 from hami_dra.vendors.enflame import publish as enflame_published
-from hami_dra.vendors.enflame.records import EnflameRecord
 from hami_dra.vendors.nvidia.records import MigState
 from tests.support.preparing import GIB, NODE, PreparedNode, claim, env_of, gpu, only, pod, pod_json, result, share
 from tests.support.settings import vendor_settings
@@ -188,7 +188,7 @@ class GcuNode(PreparedNode):
 
 
 def gcu(index, number=None):
-    return EnflameRecord(
+    return DrivenCard(
         vendor="enflame",
         index=index,
         number=number,

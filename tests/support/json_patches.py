@@ -1,8 +1,4 @@
-"""The three kinds of patches of a JSON object, as the API server applies them. Pure.
-
-Called by the memory cluster and by code that needs to know the result of a patch. Arguments are
-never changed.
-"""
+"""JSON patches (RFC 6902), as the API server applies those of an admission webhook. Arguments are never changed."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -11,35 +7,6 @@ from typing import Any
 
 class PatchError(ValueError):
     """The patch cannot be applied; the message names the operation and the path."""
-
-
-def merge_patch(target: Any, patch: Any) -> Any:
-    """Return the result of an RFC 7386 merge patch.
-
-    Objects merge, null removes, everything else (lists too) replaces.
-    """
-    if not isinstance(patch, Mapping):
-        return deepcopy(patch)
-    merged = dict(target) if isinstance(target, Mapping) else {}
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = merge_patch(merged.get(key), value)
-    return merged
-
-
-def apply_patch(target: Any, body: Any) -> Any:
-    """Return the result of server-side apply without field ownership.
-
-    Objects merge, lists replace, nothing is ever removed.
-    """
-    if not isinstance(body, Mapping) or not isinstance(target, Mapping):
-        return deepcopy(body)
-    merged = dict(target)
-    for key, value in body.items():
-        merged[key] = apply_patch(merged.get(key), value)
-    return merged
 
 
 def json_patch(target: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
