@@ -8,7 +8,6 @@ access or another vendor's class.
 
 import hashlib
 import json
-from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -19,7 +18,7 @@ from hami_dra.api.podclaims import CONVERTED_CLAIM
 from hami_dra.api.quantity import Format, Quantity
 from hami_dra.vendors.annotations import MOST_LENGTH, TOO_LONG
 from hami_dra.vendors.legacy import MAX_CARDS, CardChoice, Filters, InvalidLegacy, LegacyRequest, LegacyVendor
-from hami_dra.vendors.registry import LEGACY_VENDORS
+from hami_dra.vendors.registry import LEGACY_VENDORS, plugin_names, plugin_of
 
 CLAIM_NAME: Final = "hami"
 """Name of the entry in `spec.resourceClaims` of a converted pod; `hami-2`, ... if there is one already."""
@@ -59,7 +58,7 @@ class ConvertedRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return canonical_json(msgspec.to_builtins(self))
 
 
-def decode(annotation: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS) -> ConvertedRequest:
+def decode(annotation: str) -> ConvertedRequest:
     """Parse the annotation. Raises InvalidRequest."""
     if len(annotation) > MOST_LENGTH or annotation == TOO_LONG:
         raise InvalidRequest(f"annotation {names.CONVERTED_REQUEST}: longer than {MOST_LENGTH} characters")
@@ -67,11 +66,10 @@ def decode(annotation: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS) ->
         request = msgspec.json.decode(annotation, type=ConvertedRequest)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise InvalidRequest(f"annotation {names.CONVERTED_REQUEST}: {error}") from None
-    known = {vendor.name for vendor in vendors}
-    if unknown := {named.vendor for named in request.requests} - known:
+    if unknown := {named.vendor for named in request.requests} - {*plugin_names()}:
         raise InvalidRequest(
             f"annotation {names.CONVERTED_REQUEST}: unknown vendor {', '.join(sorted(unknown))}; "
-            f"use one of {', '.join(sorted(known))}"
+            f"use one of {', '.join(sorted(plugin_names()))}"
         )
     for named in request.requests:
         choices = (named.cards, *named.cards.alternatives)
@@ -84,20 +82,17 @@ def decode(annotation: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS) ->
     return request
 
 
-def plugin_resources(request: ConvertedRequest, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS) -> tuple[str, ...]:
+def plugin_resources(request: ConvertedRequest) -> tuple[str, ...]:
     """Return the resources whose device plugins must not serve the pod: it must avoid nodes that offer one."""
     used = {named.vendor for named in request.requests}
-    return tuple(name for vendor in vendors if vendor.name in used for name in vendor.plugin_resources)
+    return tuple(name for vendor in LEGACY_VENDORS if vendor.name in used for name in vendor.plugin_resources)
 
 
-def template(
-    request: ConvertedRequest, namespace: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS
-) -> dict[str, Any]:
+def template(request: ConvertedRequest, namespace: str) -> dict[str, Any]:
     """Return the template, named after its content. Raises InvalidRequest for invalid filters or capacities."""
-    by_name = {vendor.name: vendor for vendor in vendors}
     devices: dict[str, Any] = {"requests": [], "config": []}
     for named in request.requests:
-        vendor = by_name[named.vendor]
+        vendor = plugin_of(named.vendor).legacy
         try:
             devices["requests"].append({"name": named.name, **_asked(named, vendor)})
         except InvalidLegacy as error:
