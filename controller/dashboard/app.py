@@ -6,7 +6,6 @@ nothing but a cookie.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
@@ -40,6 +39,7 @@ from controller.dashboard.tables import FORMATS, exported
 from controller.dashboard.user_views import UserView, UserViews
 from controller.views.overview import CardTable, packing
 from hami_dra.kube.guard import LoopGuard
+from hami_dra.kube.waiting import running
 
 LONGEST_COOKIE: Final = 4_000
 """Bytes of a token; browsers store no longer cookie."""
@@ -116,17 +116,12 @@ class _Site:
 
     async def running(self, _app: web.Application) -> AsyncIterator[None]:
         ends = (self._source.on_change(self._changed), self._source.on_claim(self._history.claim_changed))
-        tasks = (asyncio.create_task(self._sample()), asyncio.create_task(self._readings.run()))
         try:
-            yield
+            async with running(self._sample(), self._readings.run()):
+                yield
         finally:
-            for task in tasks:
-                task.cancel()
             for end in ends:
                 end()
-            for task in tasks:
-                with suppress(asyncio.CancelledError):
-                    await task
 
     def _changed(self) -> None:
         self._views.changed()

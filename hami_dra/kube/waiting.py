@@ -2,11 +2,11 @@
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from threading import Thread
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
@@ -23,6 +23,20 @@ def call_within(seconds: float, call: Callable[[], _T]) -> _T:
 
     Thread(target=run, daemon=True).start()
     return outcome.result(timeout=seconds)
+
+
+@asynccontextmanager
+async def running(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run the coroutines within the block, and cancel them at its end. Raises what one of them raised."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task
 
 
 async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
