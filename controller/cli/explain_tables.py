@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from controller.cli.tables import NONE, Line, TextLayout, TextTable, codes, counted, paragraph, without_pod
+from controller.cli.tables import (
+    NONE,
+    Line,
+    TextLayout,
+    TextTable,
+    codes,
+    counted,
+    device_names,
+    paragraph,
+    tables,
+    without_pod,
+)
 from controller.views.columns import Column, Columns, text_column
 
 if TYPE_CHECKING:
@@ -48,10 +59,7 @@ def drawn(what: "Explanation", shown: Shown, layout: TextLayout) -> list[Line]:
         parts += [Line(""), *_gang(what.gang, layout)]
     if what.runner_up is not None:
         parts += _runner_up(what, layout)
-    tables: tuple[tuple[Columns[Any], Sequence[Any]], ...] = ((_REQUESTS, what.requests), (_POLICIES, what.policies))
-    for columns, rows in tables:
-        if rows:
-            parts += [Line(""), *TextTable.of(columns, rows).lines(layout)]
+    parts += tables(((_REQUESTS, what.requests), (_POLICIES, what.policies)), layout)
     if what.nodes:
         listed = what.nodes if shown.all_nodes else what.nodes[:_NODES_SHOWN]
         parts += [Line(""), *_nodes(listed).lines(layout)]
@@ -176,7 +184,7 @@ def _runner_up(what: "Explanation", layout: TextLayout) -> list[Line]:
 def _cards(node: "NodeExplanation") -> TextTable:
     with_claim = len({card.claim for card in node.cards}) > 1
     columns: list[Column[CardExplanation]] = [
-        text_column("device", lambda card: card.device.rpartition("/")[2]),
+        text_column("device", lambda card: device_names([card.device])),
         text_column("index", lambda card: str(card.index) if card.index >= 0 else NONE, number=True),
         text_column("product", lambda card: card.product or NONE),
         text_column("result", _result),

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from controller.cli.errors import CommandError
 from controller.cli.explain_tables import Shown, drawn
 from controller.cli.output_options import Printing, print_document
-from controller.cli.tables import Line, TextLayout, TextTable, codes, counted, note, print_lines, without_pod
+from controller.cli.tables import Line, TextLayout, codes, counted, note, print_lines, tables, without_pod
 from controller.settings.placing import PolicyOptions, PreemptionOptions, SimulatedScheduler
 from controller.views.columns import Columns, text_column
 from hami_dra.api import names
@@ -119,15 +119,8 @@ def _lines(report: "SimulationReport", layout: TextLayout) -> list[Line]:
     refused = {pod: gang["message"] for gang in report.gangs if gang["message"] for pod in gang["members"]}
     alone = [entry for entry in report.unplaced if refused.get(entry["pod"]) != _why(entry)]
     preempted = [entry for entry in report.preemptions or () if entry["victims"] or entry.get("waitsFor")]
-    for columns, rows in (
-        (_UNPLACED, alone),
-        (_PREEMPTED, preempted),
-        (_GANGS, report.gangs),
-        (_PLACED, report.placements),
-    ):
-        if rows:
-            parts += [Line(""), *TextTable.of(columns, rows, wide=layout.wide).lines(layout)]
-    return parts
+    found = (_UNPLACED, alone), (_PREEMPTED, preempted), (_GANGS, report.gangs), (_PLACED, report.placements)
+    return [*parts, *tables(found, layout)]
 
 
 def _why(entry: Json) -> str:

@@ -7,14 +7,14 @@ for 16,000 cards and half the time of a short command.
 
 import os
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import typer
 from msgspec import Struct
 
-from controller.views.columns import Column, Row
+from controller.views.columns import Column, Columns, Row
 from hami_dra.api import printable as printable_texts
 from hami_dra.api.printable import escaped
 
@@ -102,6 +102,23 @@ class TextTable:
         for cell, width, right in zip(row, widths, self._right, strict=True):
             padding = " " * (width - cell_len(cell))
             yield padding + cell if right else cell + padding
+
+
+def tables(
+    parts: Iterable[tuple[Columns[Any], Sequence[Any]]], layout: TextLayout, *, most: int | None = None
+) -> Iterator[Line]:
+    """Yield those of the tables that have rows, each after an empty line. `most`: rows of each."""
+    for columns, rows in parts:
+        if rows:
+            yield Line("")
+            yield from TextTable.of(columns, rows[:most], wide=layout.wide).lines(layout)
+        if most is not None and len(rows) > most:
+            yield Line(f"and {len(rows) - most} more: -o json has all of them")
+
+
+def device_names(devices: Iterable[str]) -> str:
+    """Return the names of devices `driver/pool/device`."""
+    return ", ".join(device.rpartition("/")[2] for device in devices)
 
 
 def paragraph(text: str, layout: TextLayout, *, indent: str = "", colour: str = "") -> list[Line]:
