@@ -24,7 +24,6 @@ from controller.dashboard.guard import (
     is_same_origin,
     refused_key,
     safe_headers,
-    status_of,
     token_of,
     verdict_key,
 )
@@ -225,20 +224,17 @@ class _Site:
             )
         if not self._source.state.is_leader:
             notices.append(("This replica is on standby; the leader makes and stores decisions.", {}))
-        text = render.whole(
+        frame = render.Frame(
             page,
-            body,
-            _preferences(request),
             here=request.path_qs,
-            live=live,
             state=self._source.state,
             pending=view.broker.pending(),
             sees_all=view.namespaces is None,
             grafana=self._grafana,
             is_open=self._access.is_open,
-            notices=tuple(notices),
+            notices=notices,
         )
-        return _html(text, status)
+        return _html(render.whole(frame, body, _preferences(request), live=live), status)
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         view, language = request.query.get("view", "/"), request.query.get("lang", "en")
@@ -265,7 +261,7 @@ class _Site:
     async def refused(self, request: web.Request) -> web.Response:
         verdict = request[verdict_key]
         context = {"verdict": verdict.name, "here": request.path_qs}
-        return _html(render.alone("refused.html", context, _preferences(request)), status_of(verdict))
+        return _html(render.alone("refused.html", context, _preferences(request)), verdict.status)
 
     async def login_form(self, request: web.Request) -> web.Response:
         token = token_of(request)
@@ -284,7 +280,7 @@ class _Site:
         token, onward = str(form.get("token", "")).strip(), str(form.get("next", "/"))
         verdict = (await self._access.grant(token)).verdict
         if verdict is not AccessVerdict.ALLOWED:
-            return self._login_page(request, onward, verdict.name, status_of(verdict))
+            return self._login_page(request, onward, verdict.name, verdict.status)
         if len(token) > LONGEST_COOKIE:
             return self._login_page(request, onward, "TOO_LONG", 413)
         response = _onward(onward)

@@ -32,16 +32,19 @@ Heard = Callable[[ResourceClaim | None, ResourceClaim | None], None]
 T = TypeVar("T", Pod, ResourceClaim)
 
 
+Fence = Literal["none", "holds", "untested", "open", "unknown"]
+"""`none`: native mode needs none. `untested`: it holds, but no device was free for a probe.
+`unknown`: only the leader knows.
+"""
+
+
 class ControllerState(Struct, frozen=True):
     """What this replica is and does."""
 
     version: str
     mode: Mode
     is_leader: bool
-    fence: Literal["none", "holds", "untested", "open", "unknown"]
-    """`none`: native mode needs none. `untested`: it holds, but no device was free for a probe.
-    `unknown`: only the leader knows.
-    """
+    fence: Fence
 
 
 class Decisions(Struct, frozen=True):
@@ -110,7 +113,7 @@ class Source:
     def state(self) -> ControllerState:
         settings, leads = self._controller.settings, self._controller.is_leading
         metrics = self._controller.metrics
-        fence: Literal["none", "holds", "untested", "open", "unknown"]
+        fence: Fence
         if settings.drivers.mode is Mode.NATIVE:
             fence = "none"
         elif not leads:
