@@ -20,7 +20,6 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct, field
 
-from controller.webhook.gate import add_gate, says_so
 from controller.webhook.notices import Served, pod_notices, unusable_values
 from controller.webhook.raw_pod import Malformed, Raw, RawContainer, containers_of, object_in, objects_in
 from controller.webhook.request import (
@@ -36,6 +35,7 @@ from controller.webhook.request import (
 from controller.webhook.sharing import share
 from hami_dra.api import names
 from hami_dra.api.printable import mebibytes
+from hami_dra.api.served_pods import asks_for_hami_dra
 from hami_dra.vendors.legacy import MAX_CARDS, InvalidLegacy, LegacyRequest, LegacyVendor
 from hami_dra.vendors.registry import LEGACY_VENDORS
 
@@ -50,7 +50,7 @@ _TINY: Final = 100 << 20
 class Options(Struct, frozen=True):
     mode: Literal["exclusive", "native"] = "exclusive"
     gate: bool = True
-    """Add the scheduling gate where required (`controller.webhook.gate`). Never in native mode."""
+    """Add the scheduling gate where required (`_add_gate`). Never in native mode."""
     schedulers: tuple[str, ...] = ("default-scheduler",)
     """Only pods of these schedulers are gated, and there is a note about others; empty: no note."""
     is_served: Callable[[str], bool] = lambda _resource: False
@@ -114,8 +114,31 @@ def convert_pod(
     except (_Problems, Malformed, InvalidRequest) as error:
         raise ConversionRefused(pod_key(raw_pod, namespace), error.args) from None
     if options.gate and options.mode == "exclusive":
-        add_gate(pod, options.schedulers)
+        _add_gate(pod, options.schedulers)
     return conversion
+
+
+def _add_gate(pod: Raw, schedulers: Collection[str]) -> None:
+    """Add the scheduling gate in place where the API server allows one and the pod's scheduler knows it.
+
+    The gate keeps kube-scheduler from trying for nothing. `manifests/gate-policy.yaml` states the same
+    rule in CEL for pods that are not converted. It must never gate a pod that hami-dra will not place.
+    Claims cannot be inspected at admission, so only pods that ask for hami-dra explicitly are gated.
+    """
+    spec = pod.get("spec") or {}
+    gates = spec.get("schedulingGates") or []
+    if (
+        not spec.get("nodeName")
+        and (spec.get("schedulerName") or "default-scheduler") in schedulers
+        and spec.get("resourceClaims")
+        and _says_so(pod.get("metadata") or {})
+        and not any(gate.get("name") == names.GATE for gate in gates)
+    ):
+        spec["schedulingGates"] = [*gates, {"name": names.GATE}]
+
+
+def _says_so(metadata: Mapping[str, Any]) -> bool:
+    return asks_for_hami_dra(metadata.get("labels") or {}, metadata.get("annotations") or {})
 
 
 def pod_key(pod: Mapping[str, Any], namespace: str) -> str:
@@ -182,7 +205,7 @@ class _Conversion:
         if self._problems:
             values = unusable_values(object_in(self._pod, "metadata", ""))
             raise _Problems(*dict.fromkeys([*self._problems, *values]))
-        is_ours = bool(self._pointers) or says_so(object_in(self._pod, "metadata", ""))
+        is_ours = bool(self._pointers) or _says_so(object_in(self._pod, "metadata", ""))
         self._warnings.extend(pod_notices(self._pod, self._options.served, is_ours=is_ours))
         made = template(request, self._namespace) if self._requests else None
         for container, vendor in self._handled:
