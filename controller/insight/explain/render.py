@@ -128,9 +128,7 @@ def _terms(place: NodeSnapshot) -> Iterator[Term]:
     if any(name == _USED for name, _ in place.terms):
         uses, totals = place.loads
         for role, value, held, total in zip(wording.ROLES, node_terms(uses, totals), uses, totals, strict=True):
-            yield Term(
-                role, value, wording.of_total(held, total, role) if total else "not published: counted like the shares"
-            )
+            yield _term(role, value, held, total)
     for name, value in others:
         yield Term(name, sign * value or 0.0)
 
@@ -215,12 +213,12 @@ class _Look:
 
 def _card_terms(values: list[float], figures: wording.Figures) -> Iterator[Term]:
     for role, name in enumerate(wording.ROLES):
-        held, total = figures.used[role] + figures.asked[role], figures.total[role]
-        yield Term(
-            name,
-            values[role],
-            wording.of_total(held, total, name) if total else "not published: counted like the shares",
-        )
+        yield _term(name, values[role], figures.used[role] + figures.asked[role], figures.total[role])
+
+
+def _term(role: str, value: float, held: int, total: int) -> Term:
+    text = wording.of_total(held, total, role) if total else "not published: counted like the shares"
+    return Term(role, value, text)
 
 
 def _figures(cards: Cards, ask: CardRequest, place: int) -> wording.Figures:

@@ -54,14 +54,10 @@ def _check_preemptors(state: SimulatedState, change: Change, after: Played) -> N
     for key in change.preemptors:
         if key not in waiting:
             pod = state.pods.get(key)
-            problem = (
-                f"it waits for no node (it is on {pod.spec.node_name})"
-                if pod is not None and pod.spec.node_name
-                else ""
-            )
-            raise BadChange(
-                f"preemption for pod {key}: {problem or f'no pod of this name waits{similar(key, waiting)}'}"
-            )
+            problem = f"no pod of this name waits{similar(key, waiting)}"
+            if pod is not None and pod.spec.node_name:
+                problem = f"it waits for no node (it is on {pod.spec.node_name})"
+            raise BadChange(f"preemption for pod {key}: {problem}")
 
 
 class _Side:

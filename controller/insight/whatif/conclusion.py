@@ -42,13 +42,9 @@ def _subject(change: Change) -> str:
 
 
 def _effect(found: Comparison) -> str:
-    cards = []
-    if found.freed_cards:
-        cards.append(f"free {len(found.freed_cards)}")
+    cards = [f"free {len(found.freed_cards)}"] if found.freed_cards else []
     if found.taken_cards:
-        cards.append(
-            f"take {len(found.taken_cards)} more" if not found.freed_cards else f"take {len(found.taken_cards)}"
-        )
+        cards.append(f"take {len(found.taken_cards)}{'' if found.freed_cards else ' more'}")
     said = []
     if cards:
         said.append(f"{_list(cards)} of {counted(found.cards_after, 'device')}")
@@ -62,11 +58,8 @@ def _effect(found: Comparison) -> str:
 
 
 def _moves(found: Comparison) -> str:
-    said = []
-    if found.moved:
-        said.append(f"moving {counted(len(found.moved), 'pod')}")
-    if found.placed:
-        said.append(f"placing {counted(len(found.placed), 'more pod')}")
+    said = [f"moving {counted(len(found.moved), 'pod')}"] if found.moved else []
+    said += [f"placing {counted(len(found.placed), 'more pod')}"] if found.placed else []
     return f", {_list(said)}" if said else ""
 
 
