@@ -161,15 +161,11 @@ def driver(
         driver_root=None if machine else seen_driver_root(options),
         simulated=simulated_machine(machine, node.node).cards if machine else None,
     )
-    run_service(_serve(kubeconfig, settings, wiring, (backends, demanded), (health.host, health.port)))
+    run_service(_serve(kubeconfig, wiring, backends, demanded, health))
 
 
 async def _serve(
-    kubeconfig: str | None,
-    settings: NodeSettings,
-    wiring: "Wiring",
-    hardware: "tuple[list[Backend], frozenset[str]]",
-    listen: tuple[str, int],
+    kubeconfig: str | None, wiring: "Wiring", backends: "list[Backend]", demanded: frozenset[str], health: Health
 ) -> None:
     import asyncio
     import logging
@@ -179,12 +175,11 @@ async def _serve(
     from hami_dra.driver.node.service import NodeDriver
     from hami_dra.httpserver import Exposition, serving
 
-    backends, demanded = hardware
     metrics = DriverMetrics()
     async with Connection(kubeconfig).open() as cluster:
         driver = NodeDriver(
             cluster,
-            settings,
+            wiring.settings,
             backends,
             wiring.plugins(cluster, metrics),
             demanded=demanded,
@@ -194,6 +189,7 @@ async def _serve(
         )
         rediscover: Callable[[], None] = driver.rediscover
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, rediscover)
-        async with serving(*listen, render=Exposition(metrics).render, unready=driver.unready) as bound:
+        render = Exposition(metrics).render
+        async with serving(health.host, health.port, render=render, unready=driver.unready) as bound:
             logging.getLogger(__name__).info("health and metrics on port %d", bound)
             await driver.run()

@@ -89,8 +89,8 @@ def simulate(
     else:
         pods = (f"pod/{entry['pod']}" for entry in (*report.placements, *report.unplaced))
         printing.show(partial(_lines, report), lambda: pods, report.document)
-        if printing.output.is_table:
-            _say_next(report)
+        if printing.output.is_table and report.unplaced:
+            note(f"add --explain {report.unplaced[0]['pod'].removeprefix('default/')} to see why, node by node")
     if fail_unplaced and report.unplaced:
         raise typer.Exit(1)
 
@@ -164,14 +164,6 @@ _PLACED: Final[Columns[Json]] = (
         lambda placed: [_devices(claim["allocation"]["devices"]["results"]) for claim in placed["claims"]] or "",
     ),
 )
-
-
-def _say_next(report: "SimulationReport") -> None:
-    """Name the option that says why the first pod found no node."""
-    if report.unplaced:
-        namespace, _, name = report.unplaced[0]["pod"].partition("/")
-        pod = name if namespace == "default" else f"{namespace}/{name}"
-        note(f"add --explain {pod} to see why, node by node")
 
 
 def _devices(results: Iterable[dict[str, Any]]) -> str:

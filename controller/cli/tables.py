@@ -90,11 +90,10 @@ class TextTable:
 
     def _row(self, row: tuple[str, ...], widths: list[int], room: int | None) -> Iterator[str]:
         """Yield the lines of a row; on a terminal a long last cell goes on below itself."""
-        last = row[-1]
-        pieces = _wrapped(last, room) if room is not None and len(last) > room else [last]
-        for number, piece in enumerate(pieces):
-            cells = (*row[:-1], piece) if number == 0 else (*("" for _ in row[:-1]), piece)
-            yield "  ".join(self._padded(cells, widths)).rstrip()
+        *others, last = row
+        for piece in _wrapped(last, room) if room is not None and len(last) > room else [last]:
+            yield "  ".join(self._padded((*others, piece), widths)).rstrip()
+            others = [""] * len(others)
 
     def _padded(self, row: tuple[str, ...], widths: list[int]) -> Iterator[str]:
         from rich.cells import cell_len
@@ -140,13 +139,8 @@ def print_lines(lines: Iterable[Line | str]) -> None:
     texts = []
     for line in lines:
         text, colour = (line, "") if isinstance(line, str) else line
-        text = escaped(text)
-        if not colour or plain:
-            texts.append(text)
-        elif colour in _FONTS:
-            texts.append(typer.style(text, bold=colour == "bold" or None, dim=colour == "dim" or None))
-        else:
-            texts.append(typer.style(text, fg=colour))
+        style: dict[str, Any] = {colour: True} if colour in _FONTS else {"fg": colour}
+        texts.append(typer.style(escaped(text), **style) if colour and not plain else escaped(text))
     if texts:
         typer.echo("\n".join(texts))
 

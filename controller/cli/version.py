@@ -59,9 +59,8 @@ async def _installed(connection: Connection, namespace: str) -> dict[str, Any]:
 
     async with connection.open() as cluster:
         server = await cluster.version()
-        ours = f"{names.PART_OF_LABEL}={names.MANAGED_BY}"
-        deployments = await _workloads(cluster, kinds.DEPLOYMENT, namespace, ours)
-        drivers = await _workloads(cluster, kinds.DAEMON_SET, namespace, ours)
+        deployments = await _workloads(cluster, kinds.DEPLOYMENT, namespace)
+        drivers = await _workloads(cluster, kinds.DAEMON_SET, namespace)
         leader = await _leader(cluster, namespace)
         found: dict[str, Any] = {"kubernetes": server.git_version or f"{server.major}.{server.minor}"}
         if deployments is not None:
@@ -75,14 +74,13 @@ async def _installed(connection: Connection, namespace: str) -> dict[str, Any]:
         return found
 
 
-async def _workloads(
-    cluster: "HttpCluster", kind: "Kind[Any]", namespace: str, labels: str
-) -> dict[str, dict[str, Any]] | None:
+async def _workloads(cluster: "HttpCluster", kind: "Kind[Any]", namespace: str) -> dict[str, dict[str, Any]] | None:
     """Return name → version, image and how many of its pods are ready; None if it may not be read."""
     from hami_dra.kube.protocol import Forbidden
 
+    ours = f"{names.PART_OF_LABEL}={names.MANAGED_BY}"
     try:
-        items = await cluster.list_raw(kind, namespace=namespace, label_selector=labels)
+        items = await cluster.list_raw(kind, namespace=namespace, label_selector=ours)
     except Forbidden as error:
         note(str(error))
         return None
