@@ -1,4 +1,19 @@
-"""`hami-dra doctor`: finds problems in the cluster and says how to fix them."""
+"""Diagnose hami-dra in a cluster, and say how to fix each problem. Changes nothing.
+
+Checks Kubernetes' version and gates, the controller's lease, rights, fence, policies, webhook and
+its certificate, leftovers, device classes, slices, device plugins, leaked claims, devices allocated
+twice, waiting pods, pods that kube-scheduler refuses where their devices are, pods of other
+schedulers, pods that were not converted, keys and claims without effect, quotas. With -f it runs
+the checks that need no live cluster.
+
+Exit status: 0 no errors (possibly warnings), 1 errors found, 2 the cluster could not be read.
+
+Examples:
+    hami-dra doctor
+    hami-dra doctor -o json
+    hami-dra doctor --install-namespace gpus --context production
+    hami-dra doctor -f resourceslices/
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -22,23 +37,6 @@ if TYPE_CHECKING:
     from controller.insight.doctor import DoctorReport, InstallationSettings, Live, State
     from controller.insight.simulation import PendingPod
     from hami_dra.vendors.profiles import DriverProfiles
-
-HELP = """Diagnose hami-dra in a cluster, and say how to fix each problem. Changes nothing.
-
-Checks Kubernetes' version and gates, the controller's lease, rights, fence, policies, webhook and its
-certificate, leftovers, device classes, slices, device plugins, leaked claims, devices allocated twice,
-waiting pods, pods that kube-scheduler refuses where their devices are, pods of other schedulers, pods that
-were not converted, keys and claims without effect, quotas. With -f it runs the checks that need no live cluster.
-
-Exit status: 0 no errors (possibly warnings), 1 errors found, 2 the cluster could not be read.
-
-Examples:
-    hami-dra doctor
-    hami-dra doctor -o json
-    hami-dra doctor --install-namespace gpus --context production
-    hami-dra doctor -f resourceslices/
-"""
-
 
 _INDENT: Final = " " * 9
 

@@ -1,4 +1,21 @@
-"""`hami-dra driver`: the half of hami-dra that runs on every node with accelerators."""
+"""Run the node driver: it finds the devices of this node, publishes them, monitors their health and
+serves kubelet.
+
+One process serves all vendors whose devices it finds, or the named ones. SIGHUP makes it read the
+hardware again. /healthz, /readyz and /metrics are on the port.
+
+Examples:
+    hami-dra driver --node gpu-node-1
+    hami-dra driver --node gpu-node-1 --vendor nvidia --slots 4
+    hami-dra driver --node gpu-node-1 --taint-effect lost=NoSchedule
+    hami-dra driver --node gpu-node-1 --mode native --device-policy binpack
+    hami-dra driver --node n1 --machine dgx-h100 --simulated-faults faults
+
+A file of simulated faults has one fault a line: the device's index or UUID, a code, a message.
+Changes to the file take effect while the driver runs.
+
+    2 xid-79 GPU has fallen off the bus
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -88,24 +105,6 @@ def simulated_machine(name: str, node: str) -> "Machine":
     except UnknownMachine as error:
         raise CommandError(f"--machine: {error}") from error
 
-
-HELP = """Run the node driver: it finds the devices of this node, publishes them, monitors their health and serves kubelet.
-
-One process serves all vendors whose devices it finds, or the named ones. SIGHUP makes it read the hardware
-again. /healthz, /readyz and /metrics are on the port.
-
-Examples:
-    hami-dra driver --node gpu-node-1
-    hami-dra driver --node gpu-node-1 --vendor nvidia --slots 4
-    hami-dra driver --node gpu-node-1 --taint-effect lost=NoSchedule
-    hami-dra driver --node gpu-node-1 --mode native --device-policy binpack
-    hami-dra driver --node n1 --machine dgx-h100 --simulated-faults faults
-
-A file of simulated faults has one fault a line: the device's index or UUID, a code, a message. Changes to
-the file take effect while the driver runs.
-
-    2 xid-79 GPU has fallen off the bus
-"""
 
 COMMAND = DriverCommand
 

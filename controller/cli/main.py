@@ -143,7 +143,7 @@ def loaded(name: str) -> Any:
 def register(app: typer.Typer, name: str) -> None:
     """Import a command and add it to the application.
 
-    Its module has the function and `HELP`; also `RENAMED` (of `Command`) and `COMMAND`, its class, where it needs them.
+    Its module has the function, and the help as its docstring; also `RENAMED` (of `Command`) and `COMMAND`, its class, where it needs them.
     """
     from controller.cli import command
     from controller.cli.declared import with_options
@@ -154,7 +154,7 @@ def register(app: typer.Typer, name: str) -> None:
     class Named(getattr(module, "COMMAND", command.Command)):  # type: ignore[misc]
         RENAMED = getattr(module, "RENAMED", {})
 
-    app.command(name, help=module.HELP, cls=Named)(with_options(getattr(module, function)))
+    app.command(name, help=module.__doc__, cls=Named)(with_options(getattr(module, function)))
 
 
 def run(arguments: list[str] | None = None) -> None:

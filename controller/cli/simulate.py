@@ -1,4 +1,23 @@
-"""`hami-dra simulate`: reads manifests and prints where their pods would go as a table, JSON or YAML."""
+"""Place the pods of a set of manifests and print where they go and why. Nothing is sent to a
+cluster.
+
+Reads files and folders (recursive, in name order): Nodes, ResourceSlices, DeviceClasses, claims,
+templates, pods and workloads. Legacy pods are converted as by the webhook. Pods with spec.nodeName
+and allocated claims count as they are; the others are placed in file order, with --preemption by
+priority. Without any Node, the nodes that the slices name are assumed to be empty. Notes go to
+stderr.
+
+Examples:
+    hami-dra simulate -f resourceslices -f deviceclasses -f examples/claims
+    hami-dra slices --machine dgx-h100 --with-nodes -o yaml > n1.yaml
+    hami-dra simulate -f n1.yaml -f examples/claims -o json --fail-unplaced
+    hami-dra simulate -f n1.yaml -f examples/claims --device-policy first-fit
+    hami-dra snapshot --to monday.json
+    hami-dra simulate -f monday.json --explain trainer-0
+    hami-dra simulate -f monday.json -f urgent.yaml --preemption
+
+Exit status: 0 on success, 1 with --fail-unplaced if a pod stayed unplaced, 2 on bad input.
+"""
 
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -23,25 +42,6 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _NAMED: Final = 5
-
-HELP = """Place the pods of a set of manifests and print where they go and why. Nothing is sent to a cluster.
-
-Reads files and folders (recursive, in name order): Nodes, ResourceSlices, DeviceClasses, claims,
-templates, pods and workloads. Legacy pods are converted as by the webhook. Pods with spec.nodeName and
-allocated claims count as they are; the others are placed in file order, with --preemption by priority.
-Without any Node, the nodes that the slices name are assumed to be empty. Notes go to stderr.
-
-Examples:
-    hami-dra simulate -f resourceslices -f deviceclasses -f examples/claims
-    hami-dra slices --machine dgx-h100 --with-nodes -o yaml > n1.yaml
-    hami-dra simulate -f n1.yaml -f examples/claims -o json --fail-unplaced
-    hami-dra simulate -f n1.yaml -f examples/claims --device-policy first-fit
-    hami-dra snapshot --to monday.json
-    hami-dra simulate -f monday.json --explain trainer-0
-    hami-dra simulate -f monday.json -f urgent.yaml --preemption
-
-Exit status: 0 on success, 1 with --fail-unplaced if a pod stayed unplaced, 2 on bad input.
-"""
 
 
 def simulate(

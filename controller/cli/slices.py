@@ -1,4 +1,25 @@
-"""`hami-dra slices`: prints or checks ResourceSlices, or publishes a simulated fleet."""
+"""Print, check or publish ResourceSlices.
+
+The devices of a machine are printed exactly as the driver publishes them. A fleet file names
+machines and how many of each.
+
+Examples:
+    hami-dra slices --list
+    hami-dra slices --machine g4dn.12xlarge --node n1
+    hami-dra slices --machine dgx-h100 --node n1 --with-nodes -o yaml > n1.yaml
+    hami-dra slices --machine dgx-a100 --mig
+    hami-dra slices --check resourceslices/
+    hami-dra slices --fleet fleet.yaml --publish --kubeconfig ~/.kube/config
+
+A fleet file:
+
+    apiVersion: hami.io/v1alpha1
+    kind: Fleet
+    zones: [a, b, c]
+    nodes:
+    - {machine: g4dn.12xlarge, count: 3, name: "t4-{index}"}
+    - {machine: g5.12xlarge, count: 3, labels: {team: red}}
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,28 +42,6 @@ if TYPE_CHECKING:
     from hami_dra.driver.cards_view import CardView
     from hami_dra.driver.fleet import Version
     from hami_dra.kube.documents import Document
-
-HELP = """Print, check or publish ResourceSlices.
-
-The devices of a machine are printed exactly as the driver publishes them. A fleet file names machines and how many of each.
-
-Examples:
-    hami-dra slices --list
-    hami-dra slices --machine g4dn.12xlarge --node n1
-    hami-dra slices --machine dgx-h100 --node n1 --with-nodes -o yaml > n1.yaml
-    hami-dra slices --machine dgx-a100 --mig
-    hami-dra slices --check resourceslices/
-    hami-dra slices --fleet fleet.yaml --publish --kubeconfig ~/.kube/config
-
-A fleet file:
-
-    apiVersion: hami.io/v1alpha1
-    kind: Fleet
-    zones: [a, b, c]
-    nodes:
-    - {machine: g4dn.12xlarge, count: 3, name: "t4-{index}"}
-    - {machine: g5.12xlarge, count: 3, labels: {team: red}}
-"""
 
 COMMAND = SlicesCommand
 

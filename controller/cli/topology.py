@@ -1,4 +1,15 @@
-"""`hami-dra topology`: the connections between the cards of a node, as a matrix."""
+"""Show how the devices of each node are connected, like `nvidia-smi topo -m` but for any vendor:
+fast links, PCIe distance, NUMA nodes and islands; and which devices are free.
+
+Shows the contents of ResourceSlices and ResourceClaims: the data that the scheduler uses.
+
+Examples:
+    hami-dra topology
+    hami-dra topology gpu-1
+    hami-dra topology -l pool=a100
+    hami-dra topology --machine dgx-h100
+    hami-dra topology -f resourceslices/l40s-pcie-8.yaml
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,19 +31,6 @@ from hami_dra.api.flags import Option
 
 if TYPE_CHECKING:
     from hami_dra.driver.cards_view import CardView
-
-HELP = """Show how the devices of each node are connected, like `nvidia-smi topo -m` but for any vendor: fast links, PCIe
-distance, NUMA nodes and islands; and which devices are free.
-
-Shows the contents of ResourceSlices and ResourceClaims: the data that the scheduler uses.
-
-Examples:
-    hami-dra topology
-    hami-dra topology gpu-1
-    hami-dra topology -l pool=a100
-    hami-dra topology --machine dgx-h100
-    hami-dra topology -f resourceslices/l40s-pcie-8.yaml
-"""
 
 _NARROW = 6
 """Widest column name in characters; with longer names, columns are named by the card's index."""

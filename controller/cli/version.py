@@ -1,4 +1,14 @@
-"""`hami-dra version`: versions of this program, of Kubernetes, and of what is installed."""
+"""Show the versions of this program, of Kubernetes, and of the installed controller, webhook and
+drivers.
+
+Examples:
+    hami-dra version
+    hami-dra version --client
+    hami-dra version -o json
+
+Exit status: 0, or 2 if the cluster cannot be read; the version of this program is printed all the
+same.
+"""
 
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version as package_version
@@ -15,16 +25,6 @@ from hami_dra.api.flags import Option
 if TYPE_CHECKING:
     from hami_dra.api.kinds import Kind
     from hami_dra.kube.http import HttpCluster
-
-HELP = """Show the versions of this program, of Kubernetes, and of the installed controller, webhook and drivers.
-
-Examples:
-    hami-dra version
-    hami-dra version --client
-    hami-dra version -o json
-
-Exit status: 0, or 2 if the cluster cannot be read; the version of this program is printed all the same.
-"""
 
 _VERSION_LABEL: Final = "app.kubernetes.io/version"
 
