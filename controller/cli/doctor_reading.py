@@ -11,6 +11,7 @@ import asyncio
 import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import msgspec
@@ -49,6 +50,7 @@ _SCHEDULER_NAME: Final = re.compile(r"--scheduler-name=(\S+)")
 _RUNTIME_CLASS: Final = re.compile(r"--runtime-class=([a-z]+)=(\S+)")
 _CHECKS: Final = {kinds.DEVICE_TAINT_RULE: "fence", kinds.NAMESPACE: "webhook", kinds.RESOURCE_QUOTA: "quotas"}
 """Kind of objects → the check that needs them; why pods wait needs all others."""
+_RESOURCE_ATTRIBUTES: Final = ("verb", "group", "resource", "subresource", "name", "namespace")
 _CONVERTED_AND_REFUSED: Final = ("webhook", kinds.RUNTIME_CLASS.name)
 """Words in an API server's refusal of a dry-run pod that make it the webhook's fault."""
 
@@ -190,36 +192,23 @@ class _Reading(Struct):
 
     async def _ask(self, right: Right) -> Right:
         namespace = self.namespace if right.namespace == names.SYSTEM_NAMESPACE else right.namespace
-        attributes = {
-            "verb": right.verb,
-            "group": right.group,
-            "resource": right.resource,
-            "subresource": right.subresource,
-            "name": right.name,
-            "namespace": namespace,
+        right = replace(right, namespace=namespace)
+        asked = {field: getattr(right, field) for field in _RESOURCE_ATTRIBUTES}
+        accounts = "system:serviceaccounts"
+        spec = {
+            "user": f"system:serviceaccount:{self.namespace}:{right.account}",
+            "groups": [accounts, f"{accounts}:{self.namespace}", "system:authenticated"],
+            "resourceAttributes": {field: value for field, value in asked.items() if value},
         }
-        user = f"system:serviceaccount:{self.namespace}:{right.account}"
-        body = {
-            "spec": {
-                "user": user,
-                "groups": [
-                    "system:serviceaccounts",
-                    f"system:serviceaccounts:{self.namespace}",
-                    "system:authenticated",
-                ],
-                "resourceAttributes": {key: value for key, value in attributes.items() if value},
-            }
-        }
-        answer = await self.cluster.create(SUBJECT_ACCESS_REVIEW, body)
-        return replace(right, namespace=namespace, allowed=answer.status.allowed)
+        answer = await self.cluster.create(SUBJECT_ACCESS_REVIEW, {"spec": spec})
+        return replace(right, allowed=answer.status.allowed)
 
     # --- webhook ----------------------------------------------------------------------------------
 
     async def _webhook(self, admission: Mapping[str, tuple[Raw, ...]] | None, documents: list[Document]) -> WebhookSeen:
         hook = _convert_hook(admission)
         arguments = await arguments_of(self.cluster, names.WEBHOOK, self.namespace)
-        certificate = conversion = None
-        own_certificate = False
+        own_certificate, certificate, conversion = False, None, None
         if hook is not None:
             own_certificate, certificate = await self._certificate(hook)
             conversion = await self._converted(hook, documents)
@@ -296,15 +285,12 @@ def _programs(workloads: Iterable[Raw], namespace: str) -> Iterator[Program]:
     for raw in workloads:
         metadata, status = raw["metadata"], raw.get("status", {})
         part_of = (metadata.get("labels") or {}).get(names.PART_OF_LABEL)
-        if metadata.get("namespace") != namespace or part_of != names.MANAGED_BY:
-            continue
-        if raw["kind"] == kinds.DEPLOYMENT.name:
-            wanted, ready = raw["spec"].get("replicas", 1) or 1, status.get("readyReplicas", 0)
-        elif raw["kind"] == kinds.DAEMON_SET.name:
-            wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
-        else:
-            continue
-        yield Program(kind=raw["kind"], name=metadata["name"], wanted=wanted, ready=ready)
+        if metadata.get("namespace") == namespace and part_of == names.MANAGED_BY:
+            program = partial(Program, kind=raw["kind"], name=metadata["name"])
+            if raw["kind"] == kinds.DEPLOYMENT.name:
+                yield program(wanted=raw["spec"].get("replicas", 1) or 1, ready=status.get("readyReplicas", 0))
+            elif raw["kind"] == kinds.DAEMON_SET.name:
+                yield program(wanted=status.get("desiredNumberScheduled", 0), ready=status.get("numberReady", 0))
 
 
 def _certificate_from(arguments: str) -> Literal["self", "helm", "files"]:

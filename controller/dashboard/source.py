@@ -6,6 +6,7 @@ iterates over every claim to show one node.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from copy import copy
 from importlib.metadata import version
 from typing import Any, Final, Literal, TypeVar
@@ -222,13 +223,10 @@ class Source:
         def changed(_old: Object | None, _new: Object | None) -> None:
             callback()
 
-        ends = [feed.subscribe(changed) for feed in self._informers.feeds()]
-
-        def end() -> None:
-            for each in ends:
-                each()
-
-        return end
+        ends = ExitStack()
+        for feed in self._informers.feeds():
+            ends.callback(feed.subscribe(changed))
+        return ends.close
 
     def on_claim(self, heard: Heard) -> Callable[[], None]:
         """Call `heard` with each changed claim, old and new. Returns a function that unsubscribes."""

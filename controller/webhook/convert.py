@@ -64,7 +64,7 @@ class Options(Struct, frozen=True):
     def served(self) -> Served:
         """What notices must know. In native mode every scheduler may allocate."""
         schedulers = self.schedulers if self.mode == "exclusive" else ()
-        return Served(schedulers=schedulers, resource=self.is_served, gang_sources=self.gang_sources)
+        return Served(schedulers, self.is_served, self.gang_sources)
 
 
 class Conversion(Struct, frozen=True):

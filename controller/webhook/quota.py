@@ -55,10 +55,8 @@ def least_of(request: ConvertedRequest) -> Counter[str]:
     for named in request.requests:
         quotas = plugin_of(named.vendor).legacy.quotas
         choices = [
-            quotas.at_least(
-                choice.count, choice.capacity, choice.memory_percent, exact=choice.exact, model=choice.model
-            )
-            for choice in (named.cards, *named.cards.alternatives)
+            quotas.at_least(each.count, each.capacity, each.memory_percent, exact=each.exact, model=each.model)
+            for each in named.choices
         ]
         shared = set(choices[0]).intersection(*choices)
         total.update({resource: min(choice[resource] for choice in choices) for resource in shared})

@@ -40,6 +40,11 @@ class NamedRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     cards: LegacyRequest
     filters: dict[str, tuple[str, ...]] = {}
 
+    @property
+    def choices(self) -> tuple[CardChoice, ...]:
+        """Return the alternatives, the preferred one first."""
+        return (self.cards, *self.cards.alternatives)
+
 
 class ConvertedRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All requests of a pod, in the order of the claim."""
@@ -49,9 +54,7 @@ class ConvertedRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def cards(self) -> int:
         """Return the largest number of cards that any choice of alternatives takes."""
-        return sum(
-            max(choice.count for choice in (request.cards, *request.cards.alternatives)) for request in self.requests
-        )
+        return sum(max(choice.count for choice in request.choices) for request in self.requests)
 
     def encode(self) -> str:
         """Return the annotation's text: equal requests give equal text."""
@@ -72,8 +75,7 @@ def decode(annotation: str) -> ConvertedRequest:
             f"use one of {', '.join(sorted(plugin_names()))}"
         )
     for named in request.requests:
-        choices = (named.cards, *named.cards.alternatives)
-        if len({choice.count for choice in choices}) < len(choices):
+        if len({choice.count for choice in named.choices}) < len(named.choices):
             raise InvalidRequest(
                 f"annotation {names.CONVERTED_REQUEST}: the alternatives of {named.name} must differ in how many devices they take"
             )
@@ -157,15 +159,10 @@ def canonical_json(value: Any) -> str:
 
 
 def _asked(named: NamedRequest, vendor: LegacyVendor) -> dict[str, Any]:
-    cards = named.cards
-    if not cards.alternatives:
-        return {"exactly": _exactly(cards, named.filters, vendor)}
-    choices = (cards, *cards.alternatives)
-    return {
-        "firstAvailable": [
-            {"name": f"{choice.count}-cards", **_exactly(choice, named.filters, vendor)} for choice in choices
-        ]
-    }
+    if not named.cards.alternatives:
+        return {"exactly": _exactly(named.cards, named.filters, vendor)}
+    choices = [{"name": f"{each.count}-cards", **_exactly(each, named.filters, vendor)} for each in named.choices]
+    return {"firstAvailable": choices}
 
 
 def _exactly(cards: CardChoice, filters: Filters, vendor: LegacyVendor) -> dict[str, Any]:
@@ -175,15 +172,14 @@ def _exactly(cards: CardChoice, filters: Filters, vendor: LegacyVendor) -> dict[
         "allocationMode": "ExactCount",
         "count": cards.count,
     }
-    if cards.capacity:
-        exactly["capacity"] = {
-            "requests": {name: _quantity(name, cards.capacity[name]) for name in sorted(cards.capacity)}
-        }
+    amounts = {name: _quantity(name, amount) for name, amount in sorted(cards.capacity.items())}
+    if amounts:
+        exactly["capacity"] = {"requests": amounts}
     selectors = list(vendor.selectors(filters))
     if cards.exact or cards.partition:
         selectors += [
-            f'device.capacity["{vendor.driver}"].{name}.compareTo(quantity("{_quantity(name, amount)}")) == 0'
-            for name, amount in sorted(cards.capacity.items())
+            f'device.capacity["{vendor.driver}"].{name}.compareTo(quantity("{amount}")) == 0'
+            for name, amount in amounts.items()
         ]
     if selectors:
         exactly["selectors"] = [{"cel": {"expression": expression}} for expression in selectors]
