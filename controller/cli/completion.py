@@ -1,5 +1,4 @@
-"""Print the completion script of a shell: commands, options and their values, such as pods and
-nodes.
+"""Print the completion script of a shell: commands, options and their values, such as pods and nodes.
 
 For kubectl hami nothing needs to be loaded: kubectl's own completion asks the program
 kubectl_complete-hami, which is installed with kubectl-hami.

@@ -1,5 +1,4 @@
-"""Run the controller: it scores nodes and devices for pending pods with claims and writes the
-allocations.
+"""Run the controller: it scores nodes and devices for pending pods with claims and writes the allocations.
 
 One replica leads, elected by a Lease; any number may be on standby. /healthz, /readyz and /metrics
 are on the port.

@@ -1,5 +1,4 @@
-"""Convert legacy manifests (nvidia.com/gpu, gpumem, gpucores, ...) to ResourceClaims, as the
-webhook would.
+"""Convert legacy manifests (nvidia.com/gpu, gpumem, gpucores, ...) to ResourceClaims, as the webhook would.
 
 Pods and the pod templates of Deployments, StatefulSets, Jobs and similar kinds are converted; the
 ResourceClaimTemplates they need come before them. Other objects are printed unchanged. Nothing is

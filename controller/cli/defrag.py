@@ -104,9 +104,8 @@ def defrag(
         else:
             found = best_of_few(state.documents, settings, moves or FEW, of_devices, progress)
     if held:
-        note(
-            f"{listed(held, FEW)}: cordoned by a run of defrag --execute that goes on, or was killed; the next one takes over"
-        )
+        runs = "cordoned by a run of defrag --execute that goes on, or was killed; the next one takes over"
+        note(f"{listed(held, FEW)}: {runs}")
     _print(found, printing)
     is_reached = not goals or found.is_reached
     if execute:
@@ -160,11 +159,8 @@ async def _carry_out(connection: Connection, plan: "MovePlan", patience: float, 
             problems[:] = [each for each in (problem, execution.left) if each]
         finally:
             if problems:
-                rest = (
-                    f"{execution.left}; the next run takes it over"
-                    if execution.left
-                    else "This run holds nothing any more"
-                )
+                takes_over = f"{execution.left}; the next run takes it over"
+                rest = takes_over if execution.left else "This run holds nothing any more"
                 say(f"stopped: {problem or 'all moves are done'}. {rest}; plan again")
 
 

@@ -1,5 +1,4 @@
-"""The main demonstration on the embedded cluster: four patterns, run one by one by the real
-controller.
+"""The main demonstration on the embedded cluster: four patterns, run one by one by the real controller.
 
 Called by `hami-dra demo`. In: the Deployments to show. Out: for each, what its pods got. Everything
 but Kubernetes itself is what runs on a real cluster: webhook conversion, controller, fleet

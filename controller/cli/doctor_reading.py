@@ -1,5 +1,4 @@
-"""Collects the doctor's input from a live cluster: the only part of the doctor that connects to
-one.
+"""Collects the doctor's input from a live cluster: the only part of the doctor that connects to one.
 
 Called by `hami-dra doctor`. In: a cluster. Out: documents, and the facts that only a live cluster
 provides (`Live`). Anything that may not be read is left out and named. Nothing is changed: rights
@@ -244,8 +243,7 @@ class _Reading(Struct):
         return await self._get(kinds.SERVICE_ACCOUNT, names.WEBHOOK, "webhook", unknown) is not None
 
     async def _certificate(self, hook: Raw) -> tuple[bool, bytes | None]:
-        """Return whether a Secret for a self-issued certificate exists, and the shared certificate
-        in it.
+        """Return whether a Secret for a self-issued certificate exists, and the shared certificate in it.
 
         A webhook that is reached by URL may serve another certificate. A certificate issued
         elsewhere is not visible here.

@@ -1,5 +1,4 @@
-"""Run the node driver: it finds the devices of this node, publishes them, monitors their health and
-serves kubelet.
+"""Run the node driver: it finds the devices of this node, publishes them, monitors their health and serves kubelet.
 
 One process serves all vendors whose devices it finds, or the named ones. SIGHUP makes it read the
 hardware again. /healthz, /readyz and /metrics are on the port.

@@ -98,17 +98,16 @@ def explain(
     from controller.cli.policy_options import simulation_settings
 
     kind, key = _target(target, lambda: pod_namespace(namespace, files, connection))
-    if controller is not None and files:
+    if controller is None:
+        found = _computed(files, connection, kind, key, simulation_settings(policies, scheduler))
+    elif files:
         raise CommandError(
             "--controller: the controller keeps decisions of its own cluster; leave out -f or --controller"
         )
-    if controller is not None:
+    else:
         import asyncio
 
         found = asyncio.run(_kept(controller, token_file, kind, key, ca_file=ca_file))
-    else:
-        settings = simulation_settings(policies, scheduler)
-        found = _computed(files, connection, kind, key, settings)
     shown = Shown(node, devices=devices or printing.output is Output.wide, all_nodes=all_nodes)
     if printing.output.is_table:
         _check_nodes(found, shown.nodes)
@@ -165,9 +164,8 @@ def _computed(
         for each in asked.notes:
             note(each)
         if asked.request is None:
-            return Explanation(
-                asked.pod.key, asked.pod.metadata.uid, "", "error", message=asked.problem, gang=asked.gang
-            )
+            pod = asked.pod
+            return Explanation(pod.key, pod.metadata.uid, "", "error", message=asked.problem, gang=asked.gang)
         if place := _present_place(asked.stored):
             note(f"{place}; what follows is where it would go now")
         if state.leaderless:

@@ -1,5 +1,4 @@
-"""Install on this node the library that limits containers to their share of a device: HAMi-core for
-NVIDIA.
+"""Install on this node the library that limits containers to their share of a device: HAMi-core for NVIDIA.
 
 The folder has libvgpu.so or libvgpu.so.VERSION, as HAMi's image has it in /k8s-vgpu/lib/nvidia. The
 library and the file that preloads it are written below --library-folder, each at once, so that

@@ -1,5 +1,4 @@
-"""Place the pods of a set of manifests and print where they go and why. Nothing is sent to a
-cluster.
+"""Place the pods of a set of manifests and print where they go and why. Nothing is sent to a cluster.
 
 Reads files and folders (recursive, in name order): Nodes, ResourceSlices, DeviceClasses, claims,
 templates, pods and workloads. Legacy pods are converted as by the webhook. Pods with spec.nodeName

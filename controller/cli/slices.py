@@ -77,11 +77,8 @@ def slices(
 ) -> None:
     from hami_dra.driver.fleet import parse_fleet, read_fleet
 
-    chosen = [
-        name
-        for name, value in (("--list", list_machines), ("--machine", machine), ("--fleet", fleet), ("--check", check))
-        if value
-    ]
+    sources = {"--list": list_machines, "--machine": machine, "--fleet": fleet, "--check": check}
+    chosen = [name for name, value in sources.items() if value]
     if len(chosen) != 1:
         what = " and ".join(chosen) or "none of them"
         raise CommandError(f"choose one of --list, --machine, --fleet and --check; {what} was given")
@@ -198,13 +195,9 @@ def _check(paths: Sequence[Path], connection: Connection) -> None:
     found = [document for document in read_documents(paths) if document.raw.get("kind") == "ResourceSlice"]
     if not found:
         raise CommandError(f"{', '.join(map(str, paths))}: contains no ResourceSlice")
-    problems: list[str] = []
-    good: list[Document] = []
-    for document in found:
-        if (violation := unreadable(document.raw)) is not None:
-            problems.append(f"{document}: {violation}")
-        else:
-            good.append(document)
+    violations = [(document, unreadable(document.raw)) for document in found]
+    problems = [f"{document}: {violation}" for document, violation in violations if violation is not None]
+    good = [document for document, violation in violations if violation is None]
     problems += [f"pool {violation}" for violation in check_pools(document.raw for document in good)]
     by_server = connection != Connection()
     if by_server:

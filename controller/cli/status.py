@@ -1,5 +1,4 @@
-"""Show the devices of the cluster: memory, cores and shares in use, health, and the pods that hold
-them.
+"""Show the devices of the cluster: memory, cores and shares in use, health, and the pods that hold them.
 
 Reads the cluster, or files such as those of hami-dra snapshot; changes nothing. Needs the rights of
 the ClusterRole hami-dra-viewer.

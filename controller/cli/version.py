@@ -1,5 +1,4 @@
-"""Show the versions of this program, of Kubernetes, and of the installed controller, webhook and
-drivers.
+"""Show the versions of this program, of Kubernetes, and of the installed controller, webhook and drivers.
 
 Examples:
     hami-dra version

@@ -1,5 +1,4 @@
-"""The admission server: HTTPS, /mutate, /advise, /healthz, /readyz, /metrics, and self-renewing
-certificates.
+"""The admission server: HTTPS, /mutate, /advise, /healthz, /readyz, /metrics, and self-renewing certificates.
 
 Called by `hami-dra webhook` and by tests. In: a `Cluster` and `WebhookSettings`. Runs until
 cancelled; any number of replicas may run in parallel. `controller.webhook.convert` decides what
