@@ -13,7 +13,6 @@ decides on them: priority, age, name.
 import asyncio
 import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -26,13 +25,11 @@ from controller.cli.progress import OnProgress, quiet
 from controller.cli.tables import note
 from hami_dra.api import kinds, names
 from hami_dra.api.kinds import Kind
-from hami_dra.api.times import elapsed
 from hami_dra.kube.documents import Document, read_documents
 from hami_dra.kube.protocol import ClusterError, Forbidden, NotFound
 
 if TYPE_CHECKING:
     from controller.cluster.pods.gang_key import Source
-    from hami_dra.api.core import LeaseSpec
     from hami_dra.kube.http import HttpCluster
 
 VIEWER: Final = "hami-dra-viewer"
@@ -111,9 +108,6 @@ _OTHERS_SERVED: Final[dict[Kind[Any], tuple[Kind[Any], ...]]] = {
     kinds.DEVICE_TAINT_RULE: (kinds.DEVICE_TAINT_RULE_V1BETA2,),
     kinds.POD_GROUP: (kinds.POD_GROUP_V1ALPHA2,),
 }
-_CLOCKS: Final = timedelta(seconds=30)
-"""Clocks of this machine and of the controller's differ by less than this."""
-_LEASE_DURATION: Final = 15
 SOURCE: Final = Path("cluster")
 """Name of the source of live objects in messages."""
 
@@ -152,6 +146,8 @@ def read_versioned(paths: Sequence[Path], connection: Connection, *, progress: O
     """Return what `read_state` does, and the version of the live cluster. Raises InputError."""
 
     async def read(cluster: "HttpCluster") -> VersionedState:
+        from controller.cli.leadership import is_leaderless
+
         documents = await read_cluster(cluster, progress=progress)
         version = await cluster.version()
         sources = gang_sources_in(await arguments_of(cluster, names.CONTROLLER))
@@ -168,23 +164,6 @@ async def arguments_of(cluster: "HttpCluster", deployment: str, namespace: str =
         return ""
     containers = raw.get("spec", {}).get("template", {}).get("spec", {}).get("containers") or ()
     return "\n".join(word for each in containers for word in (*(each.get("command") or ()), *(each.get("args") or ())))
-
-
-async def is_leaderless(cluster: "HttpCluster") -> bool:
-    """Return whether no controller holds the lease. A lease that is not there, or may not be read, says
-    nothing: hami-dra may be installed elsewhere, or run without election.
-    """
-    try:
-        lease = await cluster.get(kinds.LEASE, names.CONTROLLER, names.SYSTEM_NAMESPACE)
-    except (NotFound, Forbidden):
-        return False
-    return not is_held(lease.spec, datetime.now(UTC))
-
-
-def is_held(lease: "LeaseSpec", now: datetime) -> bool:
-    """Return whether the lease has a holder that renewed it in time."""
-    silent = elapsed(lease.renew_time, now) if lease.holder_identity else None
-    return silent is not None and silent <= timedelta(seconds=lease.lease_duration_seconds or _LEASE_DURATION) + _CLOCKS
 
 
 def gang_sources_in(arguments: str) -> "frozenset[Source] | None":

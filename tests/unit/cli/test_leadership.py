@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from controller.cli.state import is_held
+from controller.cli.leadership import is_held
 from hami_dra.api.core import LeaseSpec
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
