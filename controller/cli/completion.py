@@ -1,18 +1,4 @@
-"""`hami-dra completion`: shell scripts, and what they and kubectl ask for.
-
-The scripts call `hami-dra __complete WORDS... INCOMPLETE`, kubectl calls `kubectl_complete-hami
-WORDS... INCOMPLETE`. The answer is that of cobra, which kubectl is built on: a line for each value,
-with a tab and a description if it has one, then `:4` (no files), or `:0` where a file is wanted.
-"""
-
-import sys
-from collections.abc import Sequence
-from enum import StrEnum
-from typing import Annotated, Any, Final
-
-import typer
-
-HELP = """Print the completion script of a shell: commands, options and their values, such as pods and nodes.
+"""Print the completion script of a shell: commands, options and their values, such as pods and nodes.
 
 For kubectl hami nothing needs to be loaded: kubectl's own completion asks the program
 kubectl_complete-hami, which is installed with kubectl-hami.
@@ -22,9 +8,16 @@ Examples:
     hami-dra completion zsh > _hami-dra
     hami-dra completion fish > hami-dra.fish
 
-Load the file of bash in ~/.bashrc (source hami-dra.bash), put that of zsh into a folder of $fpath, and that of fish
-into ~/.config/fish/completions.
+Load the file of bash in ~/.bashrc (source hami-dra.bash), put that of zsh into a folder of $fpath,
+and that of fish into ~/.config/fish/completions.
 """
+
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+import typer
 
 ASK: Final = "__complete"
 _NO_FILES: Final = ":4"
@@ -101,6 +94,12 @@ def answer(words: Sequence[str]) -> None:
 
 
 def completions(words: Sequence[str]) -> list[str]:
+    """Return what may stand in place of the last word, as lines.
+
+    The scripts call `hami-dra __complete WORDS... INCOMPLETE`, kubectl calls `kubectl_complete-hami
+    WORDS... INCOMPLETE`. The answer is that of cobra, which kubectl is built on: a line for each value,
+    with a tab and a description if it has one, then `:4` (no files), or `:0` where a file is wanted.
+    """
     # private, and all there is: its public face prints in the format of one shell
     from typer._click.shell_completion import _resolve_context, _resolve_incomplete
 

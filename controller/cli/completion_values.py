@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from hami_dra.api import names
+
 if TYPE_CHECKING:
     from hami_dra.api.kinds import Kind
 
@@ -45,14 +47,10 @@ def contexts(ctx: typer.Context) -> list[str]:
 
 
 def node_policies() -> list[str]:
-    from hami_dra.api import names
-
     return list(names.NODE_POLICIES)
 
 
 def device_policies() -> list[str]:
-    from hami_dra.api import names
-
     return [*names.DEVICE_POLICIES, names.FIRST_FIT]
 
 

@@ -1,4 +1,16 @@
-"""`hami-dra controller`: selects node and devices for pending pods, and writes the allocations."""
+"""Run the controller: it scores nodes and devices for pending pods with claims and writes the allocations.
+
+One replica leads, elected by a Lease; any number may be on standby. /healthz, /readyz and /metrics
+are on the port.
+
+Examples:
+    hami-dra controller
+    hami-dra controller --kubeconfig ~/.kube/config --no-leader-elect -v 4
+    hami-dra controller --manage gpu.nvidia.com --device-policy binpack
+    hami-dra controller --manage-profile driverprofiles/gpu.amd.com.yaml
+    hami-dra controller --mode native
+    hami-dra controller --dashboard-bind 127.0.0.1:8090
+"""
 
 import re
 from collections.abc import Callable, Sequence
@@ -31,19 +43,6 @@ if TYPE_CHECKING:
 
 _LONGEST_DRIVER: Final = 63
 _DRIVER_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-
-HELP = """Run the controller: it scores nodes and devices for pending pods with claims and writes the allocations.
-
-One replica leads, elected by a Lease; any number may be on standby. /healthz, /readyz and /metrics are on the port.
-
-Examples:
-    hami-dra controller
-    hami-dra controller --kubeconfig ~/.kube/config --no-leader-elect -v 4
-    hami-dra controller --manage gpu.nvidia.com --device-policy binpack
-    hami-dra controller --manage-profile driverprofiles/gpu.amd.com.yaml
-    hami-dra controller --mode native
-    hami-dra controller --dashboard-bind 127.0.0.1:8090
-"""
 
 RENAMED = INSTALL_NAMESPACE_RENAMED
 

@@ -1,4 +1,16 @@
-"""`hami-dra convert`: prints legacy manifests converted to claims on stdout."""
+"""Convert legacy manifests (nvidia.com/gpu, gpumem, gpucores, ...) to ResourceClaims, as the webhook would.
+
+Pods and the pod templates of Deployments, StatefulSets, Jobs and similar kinds are converted; the
+ResourceClaimTemplates they need come before them. Other objects are printed unchanged. Nothing is
+sent to a cluster. Notes go to stderr.
+
+Examples:
+    hami-dra convert -f examples/a-node-binpack-gpu-binpack.yaml
+    hami-dra convert -f examples/ | kubectl apply -f -
+    hami-dra convert -f examples/ --runtime-class nvidia=nvidia
+
+Exit status: 0, or 2 if something cannot be converted; then nothing is printed.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,19 +21,6 @@ from controller.cli.output_options import Manifest, ManifestOption, print_object
 from controller.cli.tables import note
 from controller.settings.webhook import RUNTIME_CLASS
 from hami_dra.api.flags import Option
-
-HELP = """Convert legacy manifests (nvidia.com/gpu, gpumem, gpucores, ...) to ResourceClaims, as the webhook would.
-
-Pods and the pod templates of Deployments, StatefulSets, Jobs and similar kinds are converted; the
-ResourceClaimTemplates they need come before them. Other objects are printed unchanged. Nothing is sent to a cluster. Notes go to stderr.
-
-Examples:
-    hami-dra convert -f examples/a-node-binpack-gpu-binpack.yaml
-    hami-dra convert -f examples/ | kubectl apply -f -
-    hami-dra convert -f examples/ --runtime-class nvidia=nvidia
-
-Exit status: 0, or 2 if something cannot be converted; then nothing is printed.
-"""
 
 
 def convert(

@@ -1,4 +1,27 @@
-"""`hami-dra defrag`: moves of pods that free whole devices or nodes, or make room for a pod that waits."""
+"""Plan moves of pods that free whole devices or nodes, or make room for a pod that waits.
+
+A move is the eviction of a pod that its controller creates again; the new pod goes where hami-dra
+places it then. Each move has its place once those before it are done, and no pod loses its place.
+What is to become free is cordoned until all moves are done. The plan is proven by a simulation of
+all of it, whose figures it has. Reads the live cluster, or files such as those of hami-dra
+snapshot. Without a goal it says how fragmented the cluster is, and what a few moves would free.
+
+Nothing is changed, unless --execute is given: then the plan is carried out, one pod after the
+other, and stops at the first surprise. Only pods with the label hami.io/movable: "true", or in a
+namespace that has it, are moved then.
+
+Examples:
+    hami-dra defrag
+    hami-dra defrag --for research/trainer-0
+    hami-dra defrag --whole-devices 4 --moves 10
+    hami-dra defrag --free-nodes 2 --of-devices 8 -o json
+    hami-dra snapshot --to monday.json
+    hami-dra defrag -f monday.json --free-nodes 1
+    kubectl label namespace research hami.io/movable=true
+    hami-dra defrag --free-nodes 1 --execute
+
+Exit status: 0 on success, 1 if the goal is not reached, 2 on bad input.
+"""
 
 import sys
 from functools import partial
@@ -17,31 +40,6 @@ from hami_dra.api.printable import escaped, listed
 
 if TYPE_CHECKING:
     from controller.views.moves import MovePlan
-
-HELP = """Plan moves of pods that free whole devices or nodes, or make room for a pod that waits.
-
-A move is the eviction of a pod that its controller creates again; the new pod goes where hami-dra places it
-then. Each move has its place once those before it are done, and no pod loses its place. What is to become
-free is cordoned until all moves are done. The plan is proven by a simulation of all of it, whose figures it
-has. Reads the live cluster, or files such as those of hami-dra snapshot. Without a goal it says how
-fragmented the cluster is, and what a few moves would free.
-
-Nothing is changed, unless --execute is given: then the plan is carried out, one pod after the other, and stops
-at the first surprise. Only pods with the label hami.io/movable: "true", or in a namespace that has it, are
-moved then.
-
-Examples:
-    hami-dra defrag
-    hami-dra defrag --for research/trainer-0
-    hami-dra defrag --whole-devices 4 --moves 10
-    hami-dra defrag --free-nodes 2 --of-devices 8 -o json
-    hami-dra snapshot --to monday.json
-    hami-dra defrag -f monday.json --free-nodes 1
-    kubectl label namespace research hami.io/movable=true
-    hami-dra defrag --free-nodes 1 --execute
-
-Exit status: 0 on success, 1 if the goal is not reached, 2 on bad input.
-"""
 
 FEW: Final = 10
 """Moves that are tried without a goal."""
@@ -106,9 +104,8 @@ def defrag(
         else:
             found = best_of_few(state.documents, settings, moves or FEW, of_devices, progress)
     if held:
-        note(
-            f"{listed(held, FEW)}: cordoned by a run of defrag --execute that goes on, or was killed; the next one takes over"
-        )
+        runs = "cordoned by a run of defrag --execute that goes on, or was killed; the next one takes over"
+        note(f"{listed(held, FEW)}: {runs}")
     _print(found, printing)
     is_reached = not goals or found.is_reached
     if execute:
@@ -162,11 +159,8 @@ async def _carry_out(connection: Connection, plan: "MovePlan", patience: float, 
             problems[:] = [each for each in (problem, execution.left) if each]
         finally:
             if problems:
-                rest = (
-                    f"{execution.left}; the next run takes it over"
-                    if execution.left
-                    else "This run holds nothing any more"
-                )
+                takes_over = f"{execution.left}; the next run takes it over"
+                rest = takes_over if execution.left else "This run holds nothing any more"
                 say(f"stopped: {problem or 'all moves are done'}. {rest}; plan again")
 
 

@@ -74,7 +74,9 @@ class Execution:
         done = 0
         try:
             await self._hold(_held(self._plan))
-            await self._until_cordoned()
+            self._until = asyncio.get_running_loop().time() + self._patience
+            while left := {*self._plan.held_devices} - await self._cordoned_devices():
+                await self._wait(f"the driver does not cordon {min(left)}")
             for number, move in enumerate(moves, start=1):
                 await self._move(move, f"{number}/{len(moves)}")
                 done = number
@@ -128,9 +130,7 @@ class Execution:
                 await self._wait(f"pod {pod.key} cannot be evicted: {error}")
             except Unavailable as error:  # it may be evicted: pods that are new from now on may replace it
                 await self._wait(f"no clear answer to the eviction of pod {pod.key}: {error}")
-                if all(
-                    each.metadata.uid != pod.metadata.uid or not is_live(each) for each in await self._pods(namespace)
-                ):
+                if pod.metadata.uid not in {each.metadata.uid for each in await self._pods(namespace) if is_live(each)}:
                     return pod, old
             except (NotFound, Conflict):
                 raise Surprise(f"pod {pod.key} is gone, without us") from None
@@ -188,7 +188,7 @@ class Execution:
         name = node.metadata.name
         while True:
             before = held_by(node)
-            after = wanted - _held_by_others(node, before)
+            after = wanted - (_cordoned(node) - before)  # what an operator has cordoned stays so
             if not before and not after:
                 return
             if after:  # also if no answer comes
@@ -262,12 +262,6 @@ class Execution:
         if self._run in _entries(node, names.DEFRAG):
             await self._change(node, frozenset())
 
-    async def _until_cordoned(self) -> None:
-        """Wait until the drivers have published that devices are cordoned."""
-        self._until = asyncio.get_running_loop().time() + self._patience
-        while left := {*self._plan.held_devices} - await self._cordoned_devices():
-            await self._wait(f"the driver does not cordon {min(left)}")
-
     async def _cordoned_devices(self) -> set[str]:
         return {
             f"{each.spec.driver}/{each.spec.pool.name}/{device.name}"
@@ -312,11 +306,6 @@ def _held(plan: MovePlan) -> dict[str, frozenset[str]]:
         _, node, name = device.split("/")
         found[node].add(name.rpartition("-")[2])
     return {node: frozenset(each) for node, each in found.items()} | dict.fromkeys(plan.held_nodes, frozenset({_NODE}))
-
-
-def _held_by_others(node: Node, before: frozenset[str]) -> frozenset[str]:
-    """Return what an operator has cordoned: it stays so."""
-    return _cordoned(node) - before
 
 
 def _cordoned(node: Node) -> frozenset[str]:

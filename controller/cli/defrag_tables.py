@@ -4,12 +4,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from controller.cli.tables import Line, TextLayout, TextTable, paragraph
+from controller.cli.tables import Line, TextLayout, device_names, paragraph, tables
 from controller.cli.whatif_tables import GIB, VENDORS
 from controller.views.columns import Columns, text_column
-from controller.views.comparison import PackingChange
+from controller.views.comparison import packing_changes
 from controller.views.moves import BudgetUse, MovePlan, PlannedMove
-from controller.views.overview import driver_rank
 from hami_dra.api.printable import counted
 
 _NAMED: Final = 20
@@ -26,38 +25,22 @@ def plan(found: MovePlan, layout: TextLayout) -> list[Line]:
         more = f" and {len(held) - _NAMED} more (-o json has all)" if len(held) > _NAMED else ""
         lines += paragraph(f"Cordon until all moves are done: {', '.join(held[:_NAMED])}{more}", layout)
     stays = Counter(found.stays.values())
-    tables: tuple[tuple[Columns[Any], Sequence[Any]], ...] = (
+    parts: tuple[tuple[Columns[Any], Sequence[Any]], ...] = (
         (_MOVES, [*enumerate(found.moves, 1)]),
         (_BUDGETS, found.budgets),
         (_STAYS, sorted(stays.items(), key=lambda each: (-each[1], each[0]))),
-        (VENDORS, _packing(found)),
+        (VENDORS, packing_changes(found.before, found.after)),
     )
-    for columns, rows in tables:
-        if rows:
-            lines += [Line(""), *TextTable.of(columns, rows, wide=layout.wide).lines(layout)]
-    return lines
-
-
-def _packing(found: MovePlan) -> list[PackingChange]:
-    sides = [{each.driver: each for each in side} for side in (found.before, found.after)]
-    drivers = sorted({*sides[0], *sides[1]}, key=driver_rank)
-    return [
-        PackingChange(vendor=sides[0][each].vendor, driver=each, before=sides[0][each], after=sides[1].get(each))
-        for each in drivers
-    ]
-
-
-def _names(devices: Sequence[str]) -> list[str]:
-    return [device.rpartition("/")[2] for device in devices]
+    return [*lines, *tables(parts, layout)]
 
 
 _MOVES: Final[Columns[tuple[int, PlannedMove]]] = (
     text_column("move", lambda row: str(row[0])),
     text_column("pod", lambda row: row[1].pod),
     text_column("from", lambda row: row[1].from_node),
-    text_column("devices", lambda row: ", ".join(_names(row[1].from_devices))),
+    text_column("devices", lambda row: device_names(row[1].from_devices)),
     text_column("to", lambda row: row[1].to_node),
-    text_column("devices", lambda row: ", ".join(_names(row[1].to_devices))),
+    text_column("devices", lambda row: device_names(row[1].to_devices)),
     text_column("memory, gib", lambda row: f"{row[1].memory / GIB:.0f}"),
     text_column("devices freed", lambda row: str(row[1].frees)),
 )

@@ -1,4 +1,12 @@
-"""`hami-dra demo`: the four patterns on the embedded cluster, for newcomers."""
+"""Show the four patterns on an embedded cluster: two nodes with four GPUs each, four pods of 7,500
+MiB, two annotations.
+
+The webhook, the controller and the slices are those of a real cluster; only Kubernetes itself is
+simulated, in memory.
+
+Example:
+    hami-dra demo
+"""
 
 import asyncio
 import os
@@ -21,13 +29,6 @@ if TYPE_CHECKING:
     from controller.cli.demonstration import Pattern
     from controller.views.overview import Card
 
-HELP = """Show the four patterns on an embedded cluster: two nodes with four GPUs each, four pods of 7,500 MiB, two annotations.
-
-The webhook, the controller and the slices are those of a real cluster; only Kubernetes itself is simulated, in memory.
-
-Example:
-    hami-dra demo
-"""
 TITLES: Final = {
     ("binpack", "binpack"): ("A", "Fewest nodes, fewest devices", "whole devices and nodes stay free for training"),
     ("spread", "binpack"): ("B", "Both nodes, fewest devices", "a node may fail, and whole devices stay free"),

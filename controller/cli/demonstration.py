@@ -1,5 +1,4 @@
-"""The main demonstration on the embedded cluster: four patterns, run one by one by the real
-controller.
+"""The main demonstration on the embedded cluster: four patterns, run one by one by the real controller.
 
 Called by `hami-dra demo`. In: the Deployments to show. Out: for each, what its pods got. Everything
 but Kubernetes itself is what runs on a real cluster: webhook conversion, controller, fleet
@@ -21,7 +20,6 @@ from controller.views.overview import Card, PlacedPod, overview
 from controller.webhook import Admission, LegacyConversion, memory_webhook
 from hami_dra.api import kinds, names
 from hami_dra.api.config import FleetFile, FleetNodes
-from hami_dra.api.kinds import Kind
 from hami_dra.driver.fleet import Fleet
 from hami_dra.kube.embedded import EmbeddedControlPlane, MemoryCluster
 from hami_dra.kube.manifests import apply, shipped
@@ -74,11 +72,9 @@ class Demonstration:
         return len(pods) == wanted and all(pod.spec.node_name for pod in pods)
 
     async def _nothing_left(self) -> bool:
-        left: tuple[Kind[Any], ...] = (kinds.POD, kinds.RESOURCE_CLAIM)
-        for kind in left:
-            if (await self._cluster.list(kind, namespace=NAMESPACE)).items:
-                return False
-        return True
+        pods = await self._cluster.list(kinds.POD, namespace=NAMESPACE)
+        claims = await self._cluster.list(kinds.RESOURCE_CLAIM, namespace=NAMESPACE)
+        return not (pods.items or claims.items)
 
     async def _until(self, what: str, reached: Callable[[], Awaitable[bool]]) -> None:
         try:

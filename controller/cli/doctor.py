@@ -1,4 +1,19 @@
-"""`hami-dra doctor`: finds problems in the cluster and says how to fix them."""
+"""Diagnose hami-dra in a cluster, and say how to fix each problem. Changes nothing.
+
+Checks Kubernetes' version and gates, the controller's lease, rights, fence, policies, webhook and
+its certificate, leftovers, device classes, slices, device plugins, leaked claims, devices allocated
+twice, waiting pods, pods that kube-scheduler refuses where their devices are, pods of other
+schedulers, pods that were not converted, keys and claims without effect, quotas. With -f it runs
+the checks that need no live cluster.
+
+Exit status: 0 no errors (possibly warnings), 1 errors found, 2 the cluster could not be read.
+
+Examples:
+    hami-dra doctor
+    hami-dra doctor -o json
+    hami-dra doctor --install-namespace gpus --context production
+    hami-dra doctor -f resourceslices/
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -21,25 +36,7 @@ if TYPE_CHECKING:
     from controller.cli.seen import Seen
     from controller.insight.doctor import DoctorReport, InstallationSettings, Live, State
     from controller.insight.simulation import PendingPod
-    from hami_dra.kube.documents import Document
     from hami_dra.vendors.profiles import DriverProfiles
-
-HELP = """Diagnose hami-dra in a cluster, and say how to fix each problem. Changes nothing.
-
-Checks Kubernetes' version and gates, the controller's lease, rights, fence, policies, webhook and its
-certificate, leftovers, device classes, slices, device plugins, leaked claims, devices allocated twice,
-waiting pods, pods that kube-scheduler refuses where their devices are, pods of other schedulers, pods that
-were not converted, keys and claims without effect, quotas. With -f it runs the checks that need no live cluster.
-
-Exit status: 0 no errors (possibly warnings), 1 errors found, 2 the cluster could not be read.
-
-Examples:
-    hami-dra doctor
-    hami-dra doctor -o json
-    hami-dra doctor --install-namespace gpus --context production
-    hami-dra doctor -f resourceslices/
-"""
-
 
 _INDENT: Final = " " * 9
 
@@ -72,19 +69,24 @@ def doctor(
 
     if not files:
         connection.check()
+    from controller.cli.doctor_reading import Read, read_live
     from controller.cli.seen import seen
-    from controller.cli.state import read_state
+    from controller.cli.state import ask_cluster
     from controller.insight.doctor import InstallationSettings, examine
+    from hami_dra.kube.documents import read_documents
 
     profiles = driver_profiles(manage_profile)
     given = frozenset([*manage, *profiles.given])
     chosen = InstallationSettings(name=installation, namespace=install_namespace, managed=given)
     with Progress() as progress:
-        read = None if files else _read(connection, install_namespace, progress)
-        documents = read_state(files, connection, progress=progress) if read is None else read.documents
-        state = _state(seen(documents, profiles), read, mode, chosen)
-        pending = _pending(documents, read, profiles, progress) if state.installation.mode == "exclusive" else ()
-    report = examine(replace(state, pending=pending, notices=_notices(documents, read, state)))
+        if files:
+            read = Read(read_documents(files))
+        else:
+            live = partial(read_live, namespace=install_namespace, progress=progress)
+            read = ask_cluster(connection, live, any_version=True)
+        state = _state(seen(read.documents, profiles), read, mode, chosen)
+        pending = _pending(read, profiles, progress) if state.installation.mode == "exclusive" else ()
+    report = examine(replace(state, pending=pending, notices=_notices(read, state)))
     Printing(output).show(
         partial(_lines, report),
         lambda: dict.fromkeys(_reference(each.object) for each in report.findings),
@@ -94,33 +96,20 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _read(connection: Connection, namespace: str, progress: Any) -> "Read":
-    from controller.cli.doctor_reading import read_live
-    from controller.cli.state import ask_cluster
-
-    return ask_cluster(connection, lambda cluster: read_live(cluster, namespace, progress), any_version=True)
-
-
-def _pending(
-    documents: "list[Document]", read: "Read | None", profiles: "DriverProfiles", progress: Any
-) -> "tuple[PendingPod, ...]":
+def _pending(read: "Read", profiles: "DriverProfiles", progress: Any) -> "tuple[PendingPod, ...]":
     """Decide on the pods that wait. Raises BadManifest."""
     from controller.insight.simulation import SimulationSettings, pending_pods
 
-    version = read.live.version if read is not None else None
+    version = read.live.version if read.live is not None else None
     settings = SimulationSettings(
         profiles=profiles,
         kubernetes=None if version is None else (version.major, version.minor),
-        scheduler_names=_scheduler_names(read),
+        scheduler_names=read.scheduler_names,
     )
-    return pending_pods(documents, settings, on_pod=partial(progress, "deciding on pods")).pods
+    return pending_pods(read.documents, settings, on_pod=partial(progress, "deciding on pods")).pods
 
 
-def _scheduler_names(read: "Read | None") -> frozenset[str]:
-    return (read.scheduler_names if read is not None else None) or frozenset({"default-scheduler"})
-
-
-def _notices(documents: "list[Document]", read: "Read | None", state: "State") -> dict[str, tuple[str, ...]]:
+def _notices(read: "Read", state: "State") -> dict[str, tuple[str, ...]]:
     """Return what pods and workloads that do not run to their end yet say without effect."""
     from controller.webhook import Served, object_notices
     from hami_dra.api.core import Pod
@@ -130,10 +119,10 @@ def _notices(documents: "list[Document]", read: "Read | None", state: "State") -
         by_class = any(each.spec.extended_resource_name == resource for each in state.objects.classes)
         return by_class or bool(state.inventory.nodes.offers(resource).any())
 
-    served = Served(resource=offers, gang_sources=read.gang_sources if read is not None else None)
+    served = Served(resource=offers, gang_sources=read.gang_sources)
     done = {pod.key for pod in state.objects.pods if is_done(pod)}
     found = {}
-    for raw in (*(each.raw for each in documents), *(read.workloads if read is not None else ())):
+    for raw in (*(each.raw for each in read.documents), *read.workloads):
         metadata = raw.get("metadata") or {}
         key = f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"
         if not (raw.get("kind") == Pod.__name__ and key in done) and (said := object_notices(raw, served)):
@@ -141,27 +130,25 @@ def _notices(documents: "list[Document]", read: "Read | None", state: "State") -
     return found
 
 
-def _state(found: "Seen", read: "Read | None", mode: str | None, installation: "InstallationSettings") -> "State":
+def _state(found: "Seen", read: "Read", mode: Mode | None, installation: "InstallationSettings") -> "State":
     """Return the state. `installation`: what options say; the rest is detected."""
     from datetime import UTC, datetime
 
     from controller.insight.doctor import ClusterObjects, State
     from hami_dra.api import kinds
-    from hami_dra.vendors.registry import VENDORS
+    from hami_dra.vendors.registry import OWN_DRIVERS
 
     for text in found.notes:
         note(text)
     now = datetime.now(UTC)
-    own = frozenset(vendor.profile.driver for vendor in VENDORS)
-    mode = mode or (read.mode if read is not None else None) or _guessed(read.live if read else None)
     return State(
-        now=now if read is not None else found.taken(now),
+        now=now if read.live is not None else found.taken(now),
         installation=replace(
             installation,
-            mode="native" if mode == "native" else "exclusive",
-            managed=own | installation.managed | (read.managed if read is not None else frozenset()),
-            own_drivers=own,
-            scheduler_names=_scheduler_names(read),
+            mode=mode or read.mode or _guessed(read.live),
+            managed=OWN_DRIVERS | installation.managed | read.managed,
+            own_drivers=OWN_DRIVERS,
+            scheduler_names=read.scheduler_names,
         ),
         objects=ClusterObjects(
             nodes=found.of(kinds.NODE),
@@ -173,12 +160,12 @@ def _state(found: "Seen", read: "Read | None", mode: str | None, installation: "
             quotas=found.of(kinds.RESOURCE_QUOTA),
         ),
         inventory=found.inventory,
-        live=read.live if read is not None else None,
-        unread=read.unread if read is not None else {},
+        live=read.live,
+        unread=read.unread,
     )
 
 
-def _guessed(live: "Live | None") -> str:
+def _guessed(live: "Live | None") -> Mode:
     """Return the mode, guessed: with a lease and without a fence policy, which exclusive mode has, native."""
     if live is None or live.admission is None or live.lease is None:
         return "exclusive"

@@ -1,5 +1,4 @@
-"""Collects the doctor's input from a live cluster: the only part of the doctor that connects to
-one.
+"""Collects the doctor's input from a live cluster: the only part of the doctor that connects to one.
 
 Called by `hami-dra doctor`. In: a cluster. Out: documents, and the facts that only a live cluster
 provides (`Live`). Anything that may not be read is left out and named. Nothing is changed: rights
@@ -11,7 +10,8 @@ import asyncio
 import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -21,15 +21,17 @@ from controller.cli.advised_workloads import read_workloads
 from controller.cli.extras import missing_extra
 from controller.cli.progress import OnProgress
 from controller.cli.state import arguments_of, gang_sources_in, read_cluster
-from controller.insight.doctor import ACCOUNTS, Live, Mode, Program, Raw, Right, WebhookSeen, needed_rights
+from controller.insight.doctor import ACCOUNTS, Live, Program, Raw, Right, WebhookSeen, needed_rights
 from controller.reconcile.repair import ADMISSION
 from controller.reconcile.runtime import taint_rule_kind
+from controller.settings.common import Mode
+from controller.settings.placing import DEFAULT_SCHEDULER
 from controller.webhook import CONVERT_WEBHOOK, Installation, manifests
 from hami_dra.api import kinds, names
 from hami_dra.api.access import SUBJECT_ACCESS_REVIEW
 from hami_dra.api.core import Lease, Namespace
 from hami_dra.api.kinds import Kind
-from hami_dra.api.meta import LabelSelector
+from hami_dra.api.meta import LabelSelector, Object
 from hami_dra.api.selectors import label_selector_matches
 from hami_dra.kube.documents import Document
 from hami_dra.kube.protocol import ClusterError, Forbidden, NotFound
@@ -37,7 +39,9 @@ from hami_dra.kube.protocol import ClusterError, Forbidden, NotFound
 if TYPE_CHECKING:
     from hami_dra.kube.http import HttpCluster
 
+T = TypeVar("T", bound=Object)
 _AT_ONCE: Final = 8
+_LEASE_CHECK: Final = "controller"
 _GATE: Final = re.compile(r'^kubernetes_feature_enabled\{name="([^"]+)",stage="[^"]*"\} ([01])$', re.MULTILINE)
 _MODE: Final = re.compile(r"--mode=(exclusive|native)")
 _MANAGE: Final = re.compile(r"--manage=(\S+)")
@@ -45,14 +49,16 @@ _SCHEDULER_NAME: Final = re.compile(r"--scheduler-name=(\S+)")
 _RUNTIME_CLASS: Final = re.compile(r"--runtime-class=([a-z]+)=(\S+)")
 _CHECKS: Final = {kinds.DEVICE_TAINT_RULE: "fence", kinds.NAMESPACE: "webhook", kinds.RESOURCE_QUOTA: "quotas"}
 """Kind of objects → the check that needs them; why pods wait needs all others."""
+_RESOURCE_ATTRIBUTES: Final = ("verb", "group", "resource", "subresource", "name", "namespace")
 _CONVERTED_AND_REFUSED: Final = ("webhook", kinds.RUNTIME_CLASS.name)
 """Words in an API server's refusal of a dry-run pod that make it the webhook's fault."""
 
 
 class Read(Struct):
     documents: list[Document]
-    live: Live
-    unread: dict[str, str]
+    live: Live | None = None
+    """None: files were read."""
+    unread: dict[str, str] = {}
     """Name of a check → why its input could not be read."""
     mode: Mode | None = None
     """The mode in the controller's Deployment; None: no Deployment is visible."""
@@ -62,8 +68,8 @@ class Read(Struct):
     """Deployments and their like, with kind and apiVersion."""
     gang_sources: frozenset[str] | None = None
     """Optional kinds of gangs in the controller's Deployment; None: no Deployment is visible."""
-    scheduler_names: frozenset[str] = frozenset()
-    """Schedulers in the controller's Deployment whose pods it places; empty: the default."""
+    scheduler_names: frozenset[str] = DEFAULT_SCHEDULER
+    """Schedulers whose pods the controller places, by its Deployment."""
 
 
 async def read_live(cluster: "HttpCluster", namespace: str, progress: OnProgress) -> Read:
@@ -79,26 +85,27 @@ class _Reading(Struct):
 
     async def read(self) -> Read:
         version = await self.cluster.version()
-        lease, lease_known = await self._lease()
+        lease = await self._lease()
+        lease_known = _LEASE_CHECK not in self.unread
         rule_kind = await taint_rule_kind(self.cluster)
 
         def miss(kind: Kind[Any], text: str) -> None:
             if kind is not kinds.DEVICE_TAINT_RULE or rule_kind is not None:  # else there are none
-                self._miss(_CHECKS.get(kind, "refusals"), text)
+                self._miss(text, _CHECKS.get(kind, "refusals"))
 
         documents = await read_cluster(self.cluster, progress=self.progress, missed=miss)
         admission = await self._admission()
         arguments = await arguments_of(self.cluster, names.CONTROLLER, self.namespace)
         webhook = await self._webhook(admission, documents)
-        found_mode = _MODE.search(arguments)
-        mode: Mode | None = None if found_mode is None else "native" if found_mode[1] == "native" else "exclusive"
+        modes: list[Mode] = _MODE.findall(arguments)
+        mode = next(iter(modes), None)
         installation = Installation(
             mode=mode or "exclusive", webhook=webhook.expected, own_certificate=webhook.own_certificate
         )
         rights = await self._rights(installation)
         gates = await self._gates()
-        workloads = await read_workloads(self.cluster, self._miss_workloads)
-        again, _ = await self._lease()
+        workloads = await read_workloads(self.cluster, lambda why: self._miss(why, "notices", "programs"))
+        again = await self._lease()
         moved = lease is not None and again is not None and again.spec.renew_time != lease.spec.renew_time
         live = Live(
             version=version,
@@ -119,21 +126,26 @@ class _Reading(Struct):
             mode=mode,
             managed=frozenset(_MANAGE.findall(arguments)),
             gang_sources=gang_sources_in(arguments),
-            scheduler_names=frozenset(_SCHEDULER_NAME.findall(arguments)),
+            scheduler_names=frozenset(_SCHEDULER_NAME.findall(arguments)) or DEFAULT_SCHEDULER,
             workloads=workloads,
         )
 
-    def _miss(self, check: str, why: str) -> None:
-        self.unread.setdefault(check, why)
+    def _miss(self, why: str, *checks: str) -> None:
+        for check in checks:
+            self.unread.setdefault(check, why)
 
-    async def _lease(self) -> tuple[Lease | None, bool]:
+    async def _get(self, kind: Kind[T], name: str, check: str, unknown: str = "") -> T | None:
+        """Return the object; None if there is none, or it may not be read: then the check lacks it."""
         try:
-            return await self.cluster.get(kinds.LEASE, names.CONTROLLER, self.namespace), True
+            return await self.cluster.get(kind, name, self.namespace)
         except NotFound:
-            return None, True
+            return None
         except Forbidden as error:
-            self._miss("controller", str(error))
-            return None, False
+            self._miss(f"{unknown}{error}", check)
+            return None
+
+    async def _lease(self) -> Lease | None:
+        return await self._get(kinds.LEASE, names.CONTROLLER, _LEASE_CHECK)
 
     async def _admission(self) -> Mapping[str, tuple[Raw, ...]] | None:
         found: dict[str, tuple[Raw, ...]] = {}
@@ -143,25 +155,20 @@ class _Reading(Struct):
             except NotFound:
                 found[kind.name] = ()
             except Forbidden as error:
-                self._miss("policies", str(error))
-                self._miss("webhook", str(error))
+                self._miss(str(error), "policies", "webhook")
                 return None
         return found
-
-    def _miss_workloads(self, why: str) -> None:
-        self._miss("notices", why)
-        self._miss("programs", why)
 
     async def _gates(self) -> Mapping[str, bool] | None:
         """Return the API server's feature gates from its metrics. The other components should have the same gates."""
         try:
             text = await self.cluster.read_text("/metrics")
         except ClusterError as error:
-            self._miss("version", f"the API server's feature gates are not known: {error}")
+            self._miss(f"the API server's feature gates are not known: {error}", "version")
             return None
         found = {name: value == "1" for name, value in _GATE.findall(text)}
         if not found:
-            self._miss("version", "the API server's metrics do not contain its feature gates")
+            self._miss("the API server's metrics do not contain its feature gates", "version")
         return found or None
 
     # --- rights -----------------------------------------------------------------------------------
@@ -179,41 +186,28 @@ class _Reading(Struct):
                 await self._ask(wanted[0])  # a missing right to ask is reported once
             return tuple(await asyncio.gather(*map(ask, wanted)))
         except (Forbidden, NotFound) as error:
-            self._miss("rights", str(error))
+            self._miss(str(error), "rights")
             return None
 
     async def _ask(self, right: Right) -> Right:
         namespace = self.namespace if right.namespace == names.SYSTEM_NAMESPACE else right.namespace
-        attributes = {
-            "verb": right.verb,
-            "group": right.group,
-            "resource": right.resource,
-            "subresource": right.subresource,
-            "name": right.name,
-            "namespace": namespace,
+        right = replace(right, namespace=namespace)
+        asked = {field: getattr(right, field) for field in _RESOURCE_ATTRIBUTES}
+        accounts = "system:serviceaccounts"
+        spec = {
+            "user": f"system:serviceaccount:{self.namespace}:{right.account}",
+            "groups": [accounts, f"{accounts}:{self.namespace}", "system:authenticated"],
+            "resourceAttributes": {field: value for field, value in asked.items() if value},
         }
-        user = f"system:serviceaccount:{self.namespace}:{right.account}"
-        body = {
-            "spec": {
-                "user": user,
-                "groups": [
-                    "system:serviceaccounts",
-                    f"system:serviceaccounts:{self.namespace}",
-                    "system:authenticated",
-                ],
-                "resourceAttributes": {key: value for key, value in attributes.items() if value},
-            }
-        }
-        answer = await self.cluster.create(SUBJECT_ACCESS_REVIEW, body)
-        return replace(right, namespace=namespace, allowed=answer.status.allowed)
+        answer = await self.cluster.create(SUBJECT_ACCESS_REVIEW, {"spec": spec})
+        return replace(right, allowed=answer.status.allowed)
 
     # --- webhook ----------------------------------------------------------------------------------
 
     async def _webhook(self, admission: Mapping[str, tuple[Raw, ...]] | None, documents: list[Document]) -> WebhookSeen:
         hook = _convert_hook(admission)
         arguments = await arguments_of(self.cluster, names.WEBHOOK, self.namespace)
-        certificate = conversion = None
-        own_certificate = False
+        own_certificate, certificate, conversion = False, None, None
         if hook is not None:
             own_certificate, certificate = await self._certificate(hook)
             conversion = await self._converted(hook, documents)
@@ -230,7 +224,7 @@ class _Reading(Struct):
     def _can_check_certificates(self) -> bool:
         lacking = missing_extra("cryptography")
         if lacking:
-            self._miss("webhook", f"its certificates were not checked: that {lacking}")
+            self._miss(f"its certificates were not checked: that {lacking}", "webhook")
         return not lacking
 
     async def _missing_runtime_classes(self, arguments: str) -> Mapping[str, str]:
@@ -241,39 +235,28 @@ class _Reading(Struct):
             except NotFound:
                 missing[vendor] = name
             except Forbidden as error:
-                self._miss("webhook", f"RuntimeClass {name} is not known: {error}")
+                self._miss(f"RuntimeClass {name} is not known: {error}", "webhook")
         return missing
 
     async def _has_account(self) -> bool:
-        try:
-            await self.cluster.get(kinds.SERVICE_ACCOUNT, names.WEBHOOK, self.namespace)
-        except NotFound:
-            return False
-        except Forbidden as error:
-            self._miss("webhook", f"whether it was installed is not known: {error}")
-            return False
-        return True
+        unknown = "whether it was installed is not known: "
+        return await self._get(kinds.SERVICE_ACCOUNT, names.WEBHOOK, "webhook", unknown) is not None
 
     async def _certificate(self, hook: Raw) -> tuple[bool, bytes | None]:
-        """Return whether a Secret for a self-issued certificate exists, and the shared certificate
-        in it.
+        """Return whether a Secret for a self-issued certificate exists, and the shared certificate in it.
 
         A webhook that is reached by URL may serve another certificate. A certificate issued
         elsewhere is not visible here.
         """
-        try:
-            secret = await self.cluster.get(kinds.SECRET, names.WEBHOOK_SECRET, self.namespace)
-        except NotFound:
-            return False, None
-        except Forbidden as error:
-            self._miss("webhook", f"its certificate is not known: {error}")
+        secret = await self._get(kinds.SECRET, names.WEBHOOK_SECRET, "webhook", "its certificate is not known: ")
+        if secret is None:
             return False, None
         if "url" in hook.get("clientConfig", {}):
             return True, None
         try:
             return True, base64.b64decode(secret.data["tls.crt"])
         except (KeyError, ValueError):
-            self._miss("webhook", "its certificate is not known: its Secret has no readable tls.crt")
+            self._miss("its certificate is not known: its Secret has no readable tls.crt", "webhook")
             return True, None
 
     async def _converted(self, hook: Raw, documents: list[Document]) -> str | None:
@@ -281,8 +264,8 @@ class _Reading(Struct):
         namespace = _converted_namespace(hook, documents)
         if namespace is None:
             self._miss(
-                "webhook",
                 "no namespace is converted, or only pods with certain labels: no pod was created as a dry run",
+                "webhook",
             )
             return None
         try:
@@ -290,7 +273,7 @@ class _Reading(Struct):
         except ClusterError as error:
             if any(word in str(error) for word in _CONVERTED_AND_REFUSED):
                 return str(error)
-            self._miss("webhook", f"no pod could be created as a dry run: {error}")
+            self._miss(f"no pod could be created as a dry run: {error}", "webhook")
             return None
         return "" if pod.spec.resource_claims else "it was admitted unchanged"
 
@@ -300,15 +283,12 @@ def _programs(workloads: Iterable[Raw], namespace: str) -> Iterator[Program]:
     for raw in workloads:
         metadata, status = raw["metadata"], raw.get("status", {})
         part_of = (metadata.get("labels") or {}).get(names.PART_OF_LABEL)
-        if metadata.get("namespace") != namespace or part_of != names.MANAGED_BY:
-            continue
-        if raw["kind"] == kinds.DEPLOYMENT.name:
-            wanted, ready = raw["spec"].get("replicas", 1) or 1, status.get("readyReplicas", 0)
-        elif raw["kind"] == kinds.DAEMON_SET.name:
-            wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
-        else:
-            continue
-        yield Program(kind=raw["kind"], name=metadata["name"], wanted=wanted, ready=ready)
+        if metadata.get("namespace") == namespace and part_of == names.MANAGED_BY:
+            program = partial(Program, kind=raw["kind"], name=metadata["name"])
+            if raw["kind"] == kinds.DEPLOYMENT.name:
+                yield program(wanted=raw["spec"].get("replicas", 1) or 1, ready=status.get("readyReplicas", 0))
+            elif raw["kind"] == kinds.DAEMON_SET.name:
+                yield program(wanted=status.get("desiredNumberScheduled", 0), ready=status.get("numberReady", 0))
 
 
 def _certificate_from(arguments: str) -> Literal["self", "helm", "files"]:
@@ -319,13 +299,13 @@ def _certificate_from(arguments: str) -> Literal["self", "helm", "files"]:
 
 
 def _convert_hook(admission: Mapping[str, tuple[Raw, ...]] | None) -> Raw | None:
-    for configuration in (admission or {}).get(kinds.MUTATING_WEBHOOK.name, ()):
-        if configuration["metadata"]["name"] == names.WEBHOOK:
-            for hook in configuration.get("webhooks") or ():
-                if hook.get("name") == CONVERT_WEBHOOK:
-                    found: Raw = hook
-                    return found
-    return None
+    hooks: Iterator[Raw] = (
+        hook
+        for configuration in (admission or {}).get(kinds.MUTATING_WEBHOOK.name, ())
+        if configuration["metadata"]["name"] == names.WEBHOOK
+        for hook in configuration.get("webhooks") or ()
+    )
+    return next((hook for hook in hooks if hook.get("name") == CONVERT_WEBHOOK), None)
 
 
 def _converted_namespace(hook: Raw, documents: list[Document]) -> str | None:

@@ -1,4 +1,20 @@
-"""`hami-dra driver`: the half of hami-dra that runs on every node with accelerators."""
+"""Run the node driver: it finds the devices of this node, publishes them, monitors their health and serves kubelet.
+
+One process serves all vendors whose devices it finds, or the named ones. SIGHUP makes it read the
+hardware again. /healthz, /readyz and /metrics are on the port.
+
+Examples:
+    hami-dra driver --node gpu-node-1
+    hami-dra driver --node gpu-node-1 --vendor nvidia --slots 4
+    hami-dra driver --node gpu-node-1 --taint-effect lost=NoSchedule
+    hami-dra driver --node gpu-node-1 --mode native --device-policy binpack
+    hami-dra driver --node n1 --machine dgx-h100 --simulated-faults faults
+
+A file of simulated faults has one fault a line: the device's index or UUID, a code, a message.
+Changes to the file take effect while the driver runs.
+
+    2 xid-79 GPU has fallen off the bus
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -89,24 +105,6 @@ def simulated_machine(name: str, node: str) -> "Machine":
         raise CommandError(f"--machine: {error}") from error
 
 
-HELP = """Run the node driver: it finds the devices of this node, publishes them, monitors their health and serves kubelet.
-
-One process serves all vendors whose devices it finds, or the named ones. SIGHUP makes it read the hardware
-again. /healthz, /readyz and /metrics are on the port.
-
-Examples:
-    hami-dra driver --node gpu-node-1
-    hami-dra driver --node gpu-node-1 --vendor nvidia --slots 4
-    hami-dra driver --node gpu-node-1 --taint-effect lost=NoSchedule
-    hami-dra driver --node gpu-node-1 --mode native --device-policy binpack
-    hami-dra driver --node n1 --machine dgx-h100 --simulated-faults faults
-
-A file of simulated faults has one fault a line: the device's index or UUID, a code, a message. Changes to
-the file take effect while the driver runs.
-
-    2 xid-79 GPU has fallen off the bus
-"""
-
 COMMAND = DriverCommand
 
 
@@ -161,15 +159,11 @@ def driver(
         driver_root=None if machine else seen_driver_root(options),
         simulated=simulated_machine(machine, node.node).cards if machine else None,
     )
-    run_service(_serve(kubeconfig, settings, wiring, (backends, demanded), (health.host, health.port)))
+    run_service(_serve(kubeconfig, wiring, backends, demanded, health))
 
 
 async def _serve(
-    kubeconfig: str | None,
-    settings: NodeSettings,
-    wiring: "Wiring",
-    hardware: "tuple[list[Backend], frozenset[str]]",
-    listen: tuple[str, int],
+    kubeconfig: str | None, wiring: "Wiring", backends: "list[Backend]", demanded: frozenset[str], health: Health
 ) -> None:
     import asyncio
     import logging
@@ -179,12 +173,11 @@ async def _serve(
     from hami_dra.driver.node.service import NodeDriver
     from hami_dra.httpserver import Exposition, serving
 
-    backends, demanded = hardware
     metrics = DriverMetrics()
     async with Connection(kubeconfig).open() as cluster:
         driver = NodeDriver(
             cluster,
-            settings,
+            wiring.settings,
             backends,
             wiring.plugins(cluster, metrics),
             demanded=demanded,
@@ -194,6 +187,7 @@ async def _serve(
         )
         rediscover: Callable[[], None] = driver.rediscover
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, rediscover)
-        async with serving(*listen, render=Exposition(metrics).render, unready=driver.unready) as bound:
+        render = Exposition(metrics).render
+        async with serving(health.host, health.port, render=render, unready=driver.unready) as bound:
             logging.getLogger(__name__).info("health and metrics on port %d", bound)
             await driver.run()

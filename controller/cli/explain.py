@@ -1,4 +1,31 @@
-"""`hami-dra explain`: why a pod got its node and its cards, or why it gets none."""
+"""Say why a pod got its node and its devices, or why it gets none: the conclusion, every node with
+its score split into terms, the runner-up and what it lost by, each policy and its origin. --devices
+adds every device with the reason against it and the compared figures.
+
+Reads the live cluster, or files such as those of hami-dra snapshot, and decides as if the pod had
+no node yet; waiting pods do not count, except the other members of its gang (docs/gangs.md). With
+--controller it shows the decision that the running controller made, if it is still stored. Notes go
+to stderr.
+
+How to read the nodes: they are compared by the vendors' value of the best set of devices (TOPOLOGY,
+if any), then by what the pod prefers of nodes (PREFERS, if anything: kube-scheduler's scores, times
+their weights), then by SCORE: binpack and fair-share prefer the highest, spread the lowest; the
+lower name wins ties. The score of a node is 10 x used / total, before the pod; that of a device is
+computed with the pod on it, times the weights. Under fair-share the score of a node is the sum of
+the costs shown. See docs/explain.md.
+
+Examples:
+    hami-dra explain trainer-0 -n research
+    hami-dra explain trainer-0 --devices
+    hami-dra explain claim/trainer-0-gpu -n research -o json
+    hami-dra slices --machine dgx-h100 --with-nodes -o yaml > n.yaml
+    hami-dra explain -f n.yaml -f deviceclasses -f examples/nvidia one-numa-node
+    hami-dra explain trainer-0 --node gpu-7 --node gpu-8
+    hami-dra explain trainer-0 --controller http://localhost:8090
+
+Exit status: 0 if there is an explanation, whatever the outcome; 2 on bad input, and if there is no
+such pod or no decision on it.
+"""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -25,33 +52,6 @@ if TYPE_CHECKING:
     from controller.insight.simulation import SimulationSettings
     from controller.views.explanation import Explanation
     from hami_dra.api.core import Pod
-
-HELP = """Say why a pod got its node and its devices, or why it gets none: the conclusion, every node with its score
-split into terms, the runner-up and what it lost by, each policy and its origin. --devices adds every device with
-the reason against it and the compared figures.
-
-Reads the live cluster, or files such as those of hami-dra snapshot, and decides as if the pod had no node
-yet; waiting pods do not count, except the other members of its gang (docs/gangs.md). With --controller it shows
-the decision that the running controller made, if it is still stored. Notes go to stderr.
-
-How to read the nodes: they are compared by the vendors' value of the best set of devices (TOPOLOGY, if any), then
-by what the pod prefers of nodes (PREFERS, if anything: kube-scheduler's scores, times their weights), then by
-SCORE: binpack and fair-share prefer the highest, spread the lowest; the lower name wins ties. The score of a node
-is 10 x used / total, before the pod; that of a device is computed with the pod on it, times the weights. Under
-fair-share the score of a node is the sum of the costs shown. See docs/explain.md.
-
-Examples:
-    hami-dra explain trainer-0 -n research
-    hami-dra explain trainer-0 --devices
-    hami-dra explain claim/trainer-0-gpu -n research -o json
-    hami-dra slices --machine dgx-h100 --with-nodes -o yaml > n.yaml
-    hami-dra explain -f n.yaml -f deviceclasses -f examples/nvidia one-numa-node
-    hami-dra explain trainer-0 --node gpu-7 --node gpu-8
-    hami-dra explain trainer-0 --controller http://localhost:8090
-
-Exit status: 0 if there is an explanation, whatever the outcome; 2 on bad input, and if there is no such
-pod or no decision on it.
-"""
 
 CONTROLLER_VARIABLE: Final = "HAMI_DRA_CONTROLLER"
 _PORT: Final = 8090
@@ -98,17 +98,16 @@ def explain(
     from controller.cli.policy_options import simulation_settings
 
     kind, key = _target(target, lambda: pod_namespace(namespace, files, connection))
-    if controller is not None and files:
+    if controller is None:
+        found = _computed(files, connection, kind, key, simulation_settings(policies, scheduler))
+    elif files:
         raise CommandError(
             "--controller: the controller keeps decisions of its own cluster; leave out -f or --controller"
         )
-    if controller is not None:
+    else:
         import asyncio
 
         found = asyncio.run(_kept(controller, token_file, kind, key, ca_file=ca_file))
-    else:
-        settings = simulation_settings(policies, scheduler)
-        found = _computed(files, connection, kind, key, settings)
     shown = Shown(node, devices=devices or printing.output is Output.wide, all_nodes=all_nodes)
     if printing.output.is_table:
         _check_nodes(found, shown.nodes)
@@ -165,9 +164,8 @@ def _computed(
         for each in asked.notes:
             note(each)
         if asked.request is None:
-            return Explanation(
-                asked.pod.key, asked.pod.metadata.uid, "", "error", message=asked.problem, gang=asked.gang
-            )
+            pod = asked.pod
+            return Explanation(pod.key, pod.metadata.uid, "", "error", message=asked.problem, gang=asked.gang)
         if place := _present_place(asked.stored):
             note(f"{place}; what follows is where it would go now")
         if state.leaderless:

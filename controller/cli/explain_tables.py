@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from controller.cli.tables import NONE, Line, TextLayout, TextTable, codes, counted, paragraph, without_pod
+from controller.cli.tables import (
+    NONE,
+    Line,
+    TextLayout,
+    TextTable,
+    codes,
+    counted,
+    device_names,
+    paragraph,
+    tables,
+    without_pod,
+)
 from controller.views.columns import Column, Columns, text_column
 
 if TYPE_CHECKING:
@@ -46,12 +57,10 @@ def drawn(what: "Explanation", shown: Shown, layout: TextLayout) -> list[Line]:
         parts += paragraph(f"note: {note}", layout)
     if what.gang is not None:
         parts += [Line(""), *_gang(what.gang, layout)]
-    if what.runner_up is not None:
-        parts += _runner_up(what, layout)
-    tables: tuple[tuple[Columns[Any], Sequence[Any]], ...] = ((_REQUESTS, what.requests), (_POLICIES, what.policies))
-    for columns, rows in tables:
-        if rows:
-            parts += [Line(""), *TextTable.of(columns, rows).lines(layout)]
+    if (rival := what.runner_up) is not None:
+        by = f" by {_number(rival.lost_by)}" if rival.lost_by > 0 else ""
+        parts += paragraph(f"Runner-up: {rival.node}, lost{by} in {rival.because}: {rival.text}", layout)
+    parts += tables(((_REQUESTS, what.requests), (_POLICIES, what.policies)), layout)
     if what.nodes:
         listed = what.nodes if shown.all_nodes else what.nodes[:_NODES_SHOWN]
         parts += [Line(""), *_nodes(listed).lines(layout)]
@@ -61,7 +70,9 @@ def drawn(what: "Explanation", shown: Shown, layout: TextLayout) -> list[Line]:
     chosen = shown.nodes or (_of_interest(what) if shown.devices else ())
     for node in what.nodes:
         if node.cards and node.node in chosen:
-            title = Line(f"Devices of {node.node}{_node_suffix(what, node)}", "bold")
+            is_rival = rival is not None and rival.node == node.node
+            place = ", chosen" if node.chosen else ", runner-up" if is_rival else ""
+            title = Line(f"Devices of {node.node}{place}", "bold")
             parts += [Line(""), title, *_cards(node).lines(layout)]
     return parts
 
@@ -166,17 +177,9 @@ def _preferences(node: "NodeExplanation") -> str:
     return f"{node.preference} ({parts})" if parts else NONE
 
 
-def _runner_up(what: "Explanation", layout: TextLayout) -> list[Line]:
-    rival = what.runner_up
-    assert rival is not None
-    by = f" by {_number(rival.lost_by)}" if rival.lost_by > 0 else ""
-    return paragraph(f"Runner-up: {rival.node}, lost{by} in {rival.because}: {rival.text}", layout)
-
-
 def _cards(node: "NodeExplanation") -> TextTable:
-    with_claim = len({card.claim for card in node.cards}) > 1
     columns: list[Column[CardExplanation]] = [
-        text_column("device", lambda card: card.device.rpartition("/")[2]),
+        text_column("device", lambda card: device_names([card.device])),
         text_column("index", lambda card: str(card.index) if card.index >= 0 else NONE, number=True),
         text_column("product", lambda card: card.product or NONE),
         text_column("result", _result),
@@ -184,13 +187,11 @@ def _cards(node: "NodeExplanation") -> TextTable:
         *_scores(node.cards),
         text_column("figures", lambda card: card.text),
     ]
-    if len({(card.claim, card.request) for card in node.cards}) > 1:
-        columns.insert(0, text_column("request", partial(_asked, with_claim=with_claim)))
+    if len({card.claim for card in node.cards}) > 1:
+        columns.insert(0, text_column("request", lambda card: f"{card.claim.rpartition('/')[2]} {card.request}"))
+    elif len({card.request for card in node.cards}) > 1:
+        columns.insert(0, text_column("request", lambda card: card.request))
     return TextTable.of(columns, node.cards, colour=_chosen)
-
-
-def _asked(card: "CardExplanation", *, with_claim: bool) -> str:
-    return f"{card.claim.rpartition('/')[2]} {card.request}" if with_claim else card.request
 
 
 def _result(card: "CardExplanation") -> str:
@@ -202,12 +203,6 @@ def _result(card: "CardExplanation") -> str:
 def _why(node: "NodeExplanation") -> str:
     reasons = ", ".join(f"{count} {code}" if count > 1 else code for code, count in sorted(node.reasons.items()))
     return f"{reasons}: {node.text.removeprefix(f'{reasons}: ')}" if node.text else reasons
-
-
-def _node_suffix(what: "Explanation", node: "NodeExplanation") -> str:
-    if node.chosen:
-        return ", chosen"
-    return ", runner-up" if what.runner_up is not None and what.runner_up.node == node.node else ""
 
 
 def _of_interest(what: "Explanation") -> set[str]:

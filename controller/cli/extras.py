@@ -22,7 +22,11 @@ EXTRAS: Final[Mapping[str, str]] = {
 
 def missing_extra(module: str) -> str:
     """Return what to install for a module, as the rest of a sentence; empty if it is installed."""
-    return "" if _is_installed(module) else needed_extra(module)
+    try:
+        is_installed = find_spec(module) is not None
+    except ModuleNotFoundError:  # a parent package is missing
+        is_installed = False
+    return "" if is_installed else needed_extra(module)
 
 
 def needed_extra(module: str) -> str:
@@ -37,10 +41,3 @@ def needed_extra(module: str) -> str:
     if not extra:
         return ""
     return f"needs the extra {extra!r}, which is not installed: pip install 'hami-dra[{extra}]'"
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:  # a parent package is missing
-        return False

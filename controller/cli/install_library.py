@@ -1,4 +1,16 @@
-"""`hami-dra install-library`: what makes a node limit containers; run by the chart before the node driver."""
+"""Install on this node the library that limits containers to their share of a device: HAMi-core for NVIDIA.
+
+The folder has libvgpu.so or libvgpu.so.VERSION, as HAMi's image has it in /k8s-vgpu/lib/nvidia. The
+library and the file that preloads it are written below --library-folder, each at once, so that
+running containers keep the ones that they started with; a file that is there already with that
+content is left alone.
+
+Examples:
+    hami-dra install-library --from /k8s-vgpu/lib/nvidia
+    hami-dra install-library --from /opt/hami-core --library-folder /opt
+
+Exit status: 0, or 2 if there is no library that this node could use, or it cannot be written.
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,19 +20,6 @@ import typer
 from controller.cli.errors import CommandError
 from controller.cli.vendor_options import DriverCommand, vendor_settings
 from hami_dra.api.flags import Option
-
-HELP = """Install on this node the library that limits containers to their share of a device: HAMi-core for NVIDIA.
-
-The folder has libvgpu.so or libvgpu.so.VERSION, as HAMi's image has it in /k8s-vgpu/lib/nvidia. The library and
-the file that preloads it are written below --library-folder, each at once, so that running containers
-keep the ones that they started with; a file that is there already with that content is left alone.
-
-Examples:
-    hami-dra install-library --from /k8s-vgpu/lib/nvidia
-    hami-dra install-library --from /opt/hami-core --library-folder /opt
-
-Exit status: 0, or 2 if there is no library that this node could use, or it cannot be written.
-"""
 
 
 class _Command(DriverCommand):

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from hami_dra.api import kinds, names
+from hami_dra.api.times import elapsed
 from hami_dra.kube.protocol import ClusterError, Forbidden, NotFound
 
 if TYPE_CHECKING:
@@ -47,12 +48,5 @@ async def held_places(cluster: "HttpCluster", namespace: str) -> "tuple[Reservat
 
 def is_held(lease: "LeaseSpec", now: datetime) -> bool:
     """Return whether the lease has a holder that renewed it in time."""
-    if not lease.holder_identity or not lease.renew_time:
-        return False
-    try:
-        renewed = datetime.fromisoformat(lease.renew_time)
-    except ValueError:
-        return False
-    if renewed.tzinfo is None:
-        renewed = renewed.replace(tzinfo=UTC)
-    return now - renewed <= timedelta(seconds=lease.lease_duration_seconds or _DURATION) + _CLOCKS
+    silent = elapsed(lease.renew_time, now) if lease.holder_identity else None
+    return silent is not None and silent <= timedelta(seconds=lease.lease_duration_seconds or _DURATION) + _CLOCKS

@@ -143,7 +143,7 @@ def loaded(name: str) -> Any:
 def register(app: typer.Typer, name: str) -> None:
     """Import a command and add it to the application.
 
-    Its module has the function and `HELP`; also `RENAMED` (of `Command`) and `COMMAND`, its class, where it needs them.
+    Its module has the function, and the help as its docstring; also `RENAMED` (of `Command`) and `COMMAND`, its class, where it needs them.
     """
     from controller.cli import command
     from controller.cli.declared import with_options
@@ -154,7 +154,7 @@ def register(app: typer.Typer, name: str) -> None:
     class Named(getattr(module, "COMMAND", command.Command)):  # type: ignore[misc]
         RENAMED = getattr(module, "RENAMED", {})
 
-    app.command(name, help=module.HELP, cls=Named)(with_options(getattr(module, function)))
+    app.command(name, help=module.__doc__, cls=Named)(with_options(getattr(module, function)))
 
 
 def run(arguments: list[str] | None = None) -> None:
@@ -164,7 +164,8 @@ def run(arguments: list[str] | None = None) -> None:
     if arguments is not None or COMMANDS[_SERVICES].keys() & set(given[:1]):
         _run(given)
         return
-    _collect_garbage_seldom()
+    # saves a tenth of a short command's time: the 100,000 objects of its modules live until it ends
+    gc.set_threshold(200_000, 50, 100)
     try:
         _run(given)
     except SystemExit as ended:
@@ -208,11 +209,6 @@ def _run(given: list[str]) -> None:
             raise
         typer.echo(f"{program()}: this command {advice}", err=True)
         sys.exit(2)
-
-
-def _collect_garbage_seldom() -> None:
-    """Save a tenth of a short command's time: the 100,000 objects of its modules live until it ends."""
-    gc.set_threshold(200_000, 50, 100)
 
 
 def _end_at_once(code: int) -> None:

@@ -1,5 +1,4 @@
-"""What the option `--manage-profile` means, of the commands that read devices of drivers hami-dra does not
-ship.
+"""What the option `--manage-profile` means, of the commands that read devices of drivers hami-dra does not ship.
 
 In: files. Out: `DriverProfiles`. Errors name the file, the field and the fix.
 """

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -18,10 +18,8 @@ PATIENCE: Final = 2.0
 """Seconds before anything is shown."""
 
 
-class OnProgress(Protocol):
-    """Receives progress: the current step, units done and in total (0 while unknown)."""
-
-    def __call__(self, what: str, done: int, total: int) -> None: ...
+OnProgress = Callable[[str, int, int], None]
+"""Receives progress: the current step, units done and in total (0 while unknown)."""
 
 
 def quiet(what: str, done: int, total: int) -> None:

@@ -1,35 +1,10 @@
-"""`hami-dra simulate`: reads manifests and prints where their pods would go as a table, JSON or YAML."""
-
-from collections.abc import Iterable, Mapping
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-import typer
-from msgspec.structs import replace
-
-from controller.cli.errors import CommandError
-from controller.cli.explain_tables import Shown, drawn
-from controller.cli.output_options import Printing, print_document
-from controller.cli.tables import Line, TextLayout, TextTable, codes, counted, note, print_lines, without_pod
-from controller.settings.placing import PolicyOptions, PreemptionOptions, SimulatedScheduler
-from controller.views.columns import Columns, text_column
-from hami_dra.api import names
-from hami_dra.api.flags import Option
-
-if TYPE_CHECKING:
-    from controller.insight.simulation import SimulationReport
-
-Json = dict[str, Any]
-
-_NAMED: Final = 5
-
-HELP = """Place the pods of a set of manifests and print where they go and why. Nothing is sent to a cluster.
+"""Place the pods of a set of manifests and print where they go and why. Nothing is sent to a cluster.
 
 Reads files and folders (recursive, in name order): Nodes, ResourceSlices, DeviceClasses, claims,
-templates, pods and workloads. Legacy pods are converted as by the webhook. Pods with spec.nodeName and
-allocated claims count as they are; the others are placed in file order, with --preemption by priority.
-Without any Node, the nodes that the slices name are assumed to be empty. Notes go to stderr.
+templates, pods and workloads. Legacy pods are converted as by the webhook. Pods with spec.nodeName
+and allocated claims count as they are; the others are placed in file order, with --preemption by
+priority. Without any Node, the nodes that the slices name are assumed to be empty. Notes go to
+stderr.
 
 Examples:
     hami-dra simulate -f resourceslices -f deviceclasses -f examples/claims
@@ -42,6 +17,30 @@ Examples:
 
 Exit status: 0 on success, 1 with --fail-unplaced if a pod stayed unplaced, 2 on bad input.
 """
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from msgspec.structs import replace
+
+from controller.cli.errors import CommandError
+from controller.cli.explain_tables import Shown, drawn
+from controller.cli.output_options import Printing, print_document
+from controller.cli.tables import Line, TextLayout, codes, counted, note, print_lines, tables, without_pod
+from controller.settings.placing import PolicyOptions, PreemptionOptions, SimulatedScheduler
+from controller.views.columns import Columns, text_column
+from hami_dra.api import names
+from hami_dra.api.flags import Option
+
+if TYPE_CHECKING:
+    from controller.insight.simulation import SimulationReport
+
+Json = dict[str, Any]
+
+_NAMED: Final = 5
 
 
 def simulate(
@@ -89,8 +88,8 @@ def simulate(
     else:
         pods = (f"pod/{entry['pod']}" for entry in (*report.placements, *report.unplaced))
         printing.show(partial(_lines, report), lambda: pods, report.document)
-        if printing.output.is_table:
-            _say_next(report)
+        if printing.output.is_table and report.unplaced:
+            note(f"add --explain {report.unplaced[0]['pod'].removeprefix('default/')} to see why, node by node")
     if fail_unplaced and report.unplaced:
         raise typer.Exit(1)
 
@@ -119,15 +118,8 @@ def _lines(report: "SimulationReport", layout: TextLayout) -> list[Line]:
     refused = {pod: gang["message"] for gang in report.gangs if gang["message"] for pod in gang["members"]}
     alone = [entry for entry in report.unplaced if refused.get(entry["pod"]) != _why(entry)]
     preempted = [entry for entry in report.preemptions or () if entry["victims"] or entry.get("waitsFor")]
-    for columns, rows in (
-        (_UNPLACED, alone),
-        (_PREEMPTED, preempted),
-        (_GANGS, report.gangs),
-        (_PLACED, report.placements),
-    ):
-        if rows:
-            parts += [Line(""), *TextTable.of(columns, rows, wide=layout.wide).lines(layout)]
-    return parts
+    found = (_UNPLACED, alone), (_PREEMPTED, preempted), (_GANGS, report.gangs), (_PLACED, report.placements)
+    return [*parts, *tables(found, layout)]
 
 
 def _why(entry: Json) -> str:
@@ -171,14 +163,6 @@ _PLACED: Final[Columns[Json]] = (
         lambda placed: [_devices(claim["allocation"]["devices"]["results"]) for claim in placed["claims"]] or "",
     ),
 )
-
-
-def _say_next(report: "SimulationReport") -> None:
-    """Name the option that says why the first pod found no node."""
-    if report.unplaced:
-        namespace, _, name = report.unplaced[0]["pod"].partition("/")
-        pod = name if namespace == "default" else f"{namespace}/{name}"
-        note(f"add --explain {pod} to see why, node by node")
 
 
 def _devices(results: Iterable[dict[str, Any]]) -> str:

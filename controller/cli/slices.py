@@ -1,4 +1,25 @@
-"""`hami-dra slices`: prints or checks ResourceSlices, or publishes a simulated fleet."""
+"""Print, check or publish ResourceSlices.
+
+The devices of a machine are printed exactly as the driver publishes them. A fleet file names
+machines and how many of each.
+
+Examples:
+    hami-dra slices --list
+    hami-dra slices --machine g4dn.12xlarge --node n1
+    hami-dra slices --machine dgx-h100 --node n1 --with-nodes -o yaml > n1.yaml
+    hami-dra slices --machine dgx-a100 --mig
+    hami-dra slices --check resourceslices/
+    hami-dra slices --fleet fleet.yaml --publish --kubeconfig ~/.kube/config
+
+A fleet file:
+
+    apiVersion: hami.io/v1alpha1
+    kind: Fleet
+    zones: [a, b, c]
+    nodes:
+    - {machine: g4dn.12xlarge, count: 3, name: "t4-{index}"}
+    - {machine: g5.12xlarge, count: 3, labels: {team: red}}
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,28 +42,6 @@ if TYPE_CHECKING:
     from hami_dra.driver.cards_view import CardView
     from hami_dra.driver.fleet import Version
     from hami_dra.kube.documents import Document
-
-HELP = """Print, check or publish ResourceSlices.
-
-The devices of a machine are printed exactly as the driver publishes them. A fleet file names machines and how many of each.
-
-Examples:
-    hami-dra slices --list
-    hami-dra slices --machine g4dn.12xlarge --node n1
-    hami-dra slices --machine dgx-h100 --node n1 --with-nodes -o yaml > n1.yaml
-    hami-dra slices --machine dgx-a100 --mig
-    hami-dra slices --check resourceslices/
-    hami-dra slices --fleet fleet.yaml --publish --kubeconfig ~/.kube/config
-
-A fleet file:
-
-    apiVersion: hami.io/v1alpha1
-    kind: Fleet
-    zones: [a, b, c]
-    nodes:
-    - {machine: g4dn.12xlarge, count: 3, name: "t4-{index}"}
-    - {machine: g5.12xlarge, count: 3, labels: {team: red}}
-"""
 
 COMMAND = SlicesCommand
 
@@ -78,11 +77,8 @@ def slices(
 ) -> None:
     from hami_dra.driver.fleet import parse_fleet, read_fleet
 
-    chosen = [
-        name
-        for name, value in (("--list", list_machines), ("--machine", machine), ("--fleet", fleet), ("--check", check))
-        if value
-    ]
+    sources = {"--list": list_machines, "--machine": machine, "--fleet": fleet, "--check": check}
+    chosen = [name for name, value in sources.items() if value]
     if len(chosen) != 1:
         what = " and ".join(chosen) or "none of them"
         raise CommandError(f"choose one of --list, --machine, --fleet and --check; {what} was given")
@@ -199,13 +195,9 @@ def _check(paths: Sequence[Path], connection: Connection) -> None:
     found = [document for document in read_documents(paths) if document.raw.get("kind") == "ResourceSlice"]
     if not found:
         raise CommandError(f"{', '.join(map(str, paths))}: contains no ResourceSlice")
-    problems: list[str] = []
-    good: list[Document] = []
-    for document in found:
-        if (violation := unreadable(document.raw)) is not None:
-            problems.append(f"{document}: {violation}")
-        else:
-            good.append(document)
+    violations = [(document, unreadable(document.raw)) for document in found]
+    problems = [f"{document}: {violation}" for document, violation in violations if violation is not None]
+    good = [document for document, violation in violations if violation is None]
     problems += [f"pool {violation}" for violation in check_pools(document.raw for document in good)]
     by_server = connection != Connection()
     if by_server:

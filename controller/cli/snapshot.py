@@ -1,4 +1,21 @@
-"""`hami-dra snapshot`: writes the state of a cluster that decisions read to one file."""
+"""Write the state of a cluster that decisions read to one file: nodes, slices, classes, claims,
+templates, pods, quotas.
+
+It contains nothing else of these objects: no commands, arguments, environment variables or images,
+no volumes but those that tie a pod to a node, no annotations that hami-dra does not read, no
+parameters of other drivers. Secrets and ConfigMaps are never read. Names, labels and namespaces are
+unchanged. The same state always gives the same text, so that two files can be compared line by
+line. Inside a pod the command uses the pod's service account.
+
+Read the file with `-f` of simulate, explain, whatif, defrag, status and topology.
+
+Examples:
+    hami-dra snapshot --to monday.json
+    hami-dra snapshot --context production --to monday.yaml
+    hami-dra snapshot | hami-dra whatif -f /dev/stdin --without-node gpu-7
+
+Exit status: 0 if the file was written, 2 if the cluster cannot be read.
+"""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -16,25 +33,6 @@ from hami_dra.api.flags import Option
 
 if TYPE_CHECKING:
     from hami_dra.kube.documents import Document
-
-HELP = """Write the state of a cluster that decisions read to one file: nodes, slices, classes, claims, templates,
-pods, quotas.
-
-It contains nothing else of these objects: no commands, arguments, environment variables or images, no
-volumes but those that tie a pod to a node, no annotations that hami-dra does not read, no parameters of
-other drivers. Secrets and ConfigMaps are never read. Names, labels and namespaces are unchanged. The same
-state always gives the same text, so that two files can be compared line by line. Inside a pod the command
-uses the pod's service account.
-
-Read the file with `-f` of simulate, explain, whatif, defrag, status and topology.
-
-Examples:
-    hami-dra snapshot --to monday.json
-    hami-dra snapshot --context production --to monday.yaml
-    hami-dra snapshot | hami-dra whatif -f /dev/stdin --without-node gpu-7
-
-Exit status: 0 if the file was written, 2 if the cluster cannot be read.
-"""
 
 
 def snapshot(

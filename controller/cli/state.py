@@ -219,9 +219,10 @@ async def read_cluster(
         if kind is kinds.POD and not unread.keys().isdisjoint(kinds.STORAGE):
             for raw in objects:
                 raw.get("spec", {}).pop("volumes", None)
-        found.extend(
-            _ordered(kind, [raw for raw in objects if _is_readable(kind, raw, skipped) and not _is_probe(raw)])
-        )
+        readable = [raw for raw in objects if _is_readable(kind, raw, skipped)]
+        # the controller's probe of its fence belongs to no user
+        shown = [raw for raw in readable if names.PROBE_LABEL not in (raw["metadata"].get("labels") or {})]
+        found.extend(_ordered(kind, shown))
     for kind, text in unread.items():
         missed(kind, text)
     return [Document(SOURCE, number, raw) for number, raw in enumerate(found, 1)]
@@ -249,11 +250,6 @@ async def _objects(
         return []
     tell(f"this cluster does not serve {kind.plural}.{kind.group or 'core'}: {_MISSED[kind.name]}")
     return []
-
-
-def _is_probe(raw: dict[str, Any]) -> bool:
-    """Return whether it is of the controller's probe of its fence, which belongs to no user."""
-    return names.PROBE_LABEL in (raw["metadata"].get("labels") or {})
 
 
 def _is_readable(kind: Kind[Any], raw: dict[str, Any], skipped: Callable[[str], None]) -> bool:

@@ -1,4 +1,19 @@
-"""`hami-dra status`: the cluster's cards, their tenants, packing, and quotas."""
+"""Show the devices of the cluster: memory, cores and shares in use, health, and the pods that hold them.
+
+Reads the cluster, or files such as those of hami-dra snapshot; changes nothing. Needs the rights of
+the ClusterRole hami-dra-viewer.
+
+Examples:
+    hami-dra status
+    hami-dra status --by node --vendor nvidia
+    hami-dra status --by namespace -o json
+    hami-dra status --node node-1 -w
+    hami-dra status -l pool=a100 -o wide
+    hami-dra status --quota -A
+    hami-dra status --pending -n team-a
+    hami-dra status --usage -n team-a
+    hami-dra status -f resourceslices/
+"""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -23,23 +38,6 @@ if TYPE_CHECKING:
     from controller.insight.simulation import PendingPods
     from hami_dra.api.core import Pod
     from hami_dra.vendors.profiles import DriverProfiles
-
-HELP = """Show the devices of the cluster: memory, cores and shares in use, health, and the pods that hold them.
-
-Reads the cluster, or files such as those of hami-dra snapshot; changes nothing. Needs the rights of the
-ClusterRole hami-dra-viewer.
-
-Examples:
-    hami-dra status
-    hami-dra status --by node --vendor nvidia
-    hami-dra status --by namespace -o json
-    hami-dra status --node node-1 -w
-    hami-dra status -l pool=a100 -o wide
-    hami-dra status --quota -A
-    hami-dra status --pending -n team-a
-    hami-dra status --usage -n team-a
-    hami-dra status -f resourceslices/
-"""
 
 RENAMED = {"--driver-namespace": "--install-namespace", "--by card": "device"}
 

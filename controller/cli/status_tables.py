@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.cli.tables import NONE, Line, TextLayout, TextTable
+from controller.cli.tables import NONE, Line, TextLayout, TextTable, device_names
 from controller.views.columns import Columns, text_column
 from controller.views.shared_tables import NAMESPACES, QUOTAS
 from hami_dra.api.printable import in_bytes
@@ -132,7 +132,7 @@ def pending(
 
 
 def _devices(kept: "Reservation") -> str:
-    names = ", ".join(device.rsplit("/", 1)[-1] for device in kept.devices)
+    names = device_names(kept.devices)
     return f"{names} of {kept.node}" if kept.node else names
 
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.cli.errors import CommandError
 from controller.cli.label_options import label_matcher
@@ -55,8 +56,6 @@ class Selection(Struct, frozen=True, kw_only=True):
         held_places: "Iterable[Reservation]" = (),
     ) -> "StatusView":
         """Return the requested view. Raises CommandError if a named node or vendor does not exist."""
-        import msgspec
-
         from controller.views.overview import CardTable, by_card, namespaces, overview
 
         vendors = self._checked_vendors(inventory)
@@ -75,24 +74,22 @@ class Selection(Struct, frozen=True, kw_only=True):
         kept = tuple(each for each in found.reservations if self.namespace in {None, each.namespace})
         places = by_card(kept, table)
         self._check_nodes(inventory, {each.node for each in found.nodes})
-        if self.namespace is not None:
+        if (mine := self.namespace) is not None:
             cards = tuple(
                 card
                 for card in found.cards
-                if card.id in places or any(each.namespace == self.namespace for each in card.tenants)
+                if card.id in places or any(each.namespace == mine for each in card.tenants)
             )
             on = {card.node for card in cards}
-            found = msgspec.structs.replace(
+            found = replace(
                 found,
                 cards=cards,
                 nodes=tuple(each for each in found.nodes if each.node in on),
-                namespaces=tuple(each for each in namespaces(cards) if each.namespace == self.namespace),
+                namespaces=tuple(each for each in namespaces(cards) if each.namespace == mine),
                 reservations=kept,
             )
         if vendors is not None:
-            found = msgspec.structs.replace(
-                found, packing=tuple(each for each in found.packing if each.vendor in vendors)
-            )
+            found = replace(found, packing=tuple(each for each in found.packing if each.vendor in vendors))
         only = self.listed if self.quota else self.namespace
         lines = inventory.quotas.lines(None if only is None else [only], guarantees=True)
         return StatusView(self, found, lines, places)
@@ -125,17 +122,15 @@ class Selection(Struct, frozen=True, kw_only=True):
 
         table = CardTable(inventory)
         table.refresh()
-        drivers = [table.drivers[number] for number in table.ordered_drivers()]
-        known = {driver: vendor_name(driver) for driver in drivers} | {
-            vendor_name(each): vendor_name(each) for each in drivers
-        }
+        vendor_of = {table.drivers[number]: vendor_name(table.drivers[number]) for number in table.ordered_drivers()}
+        there = dict.fromkeys(vendor_of.values())
         for name in self.vendors:
-            if name not in known:
-                choices = ", ".join(dict.fromkeys(vendor_name(each) for each in drivers)) or "none"
+            if name not in there and name not in vendor_of:
+                choices = ", ".join(there) or "none"
                 raise CommandError(
                     f"--vendor {name}: no device of it is published; vendors with devices here: {choices}"
                 )
-        return {known[name] for name in self.vendors}
+        return {vendor_of.get(name, name) for name in self.vendors}
 
 
 class StatusView:
@@ -194,15 +189,10 @@ class StatusView:
             By.node: status_tables.nodes,
             By.namespace: status_tables.namespaces,
         }[self._wanted.by]
-        if not self.overview.cards and self._wanted.namespace is not None:
-            return [
-                Line(
-                    f"no pod of namespace {self._wanted.namespace} holds a device; status without -n shows all devices"
-                )
-            ]
-        if not self.overview.cards and self._wanted.labels:
-            return [
-                Line(f"no node with the labels {self._wanted.labels} has devices; status without -l shows all devices")
-            ]
+        namespace, labels = self._wanted.namespace, self._wanted.labels
+        if not self.overview.cards and namespace is not None:
+            return [Line(f"no pod of namespace {namespace} holds a device; status without -n shows all devices")]
+        if not self.overview.cards and labels:
+            return [Line(f"no node with the labels {labels} has devices; status without -l shows all devices")]
         usage = [] if self.used is None else status_tables.usage(self.used, layout)
         return [*rows(self.overview, layout), *usage, *status_tables.summary(self.overview, layout)]

@@ -3,7 +3,6 @@
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import typer
@@ -15,6 +14,7 @@ from controller.cli.state import with_grant
 from controller.cli.status_view import Selection, StatusView
 from controller.cli.tables import Line, TextLayout, note
 from hami_dra.api.printable import escaped
+from hami_dra.kube.waiting import wait_at_most
 
 if TYPE_CHECKING:
     from controller.reconcile.runtime import Informers
@@ -146,7 +146,5 @@ def _json(view: StatusView) -> str:
 
 async def _news(changed: asyncio.Event) -> None:
     """Wait for a change, or until it is time to check that updates still arrive."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_PATIENCE):
-            await changed.wait()
+    await wait_at_most(changed, _PATIENCE)
     await asyncio.sleep(_PAUSE)

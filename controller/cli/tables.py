@@ -7,14 +7,14 @@ for 16,000 cards and half the time of a short command.
 
 import os
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import typer
 from msgspec import Struct
 
-from controller.views.columns import Column, Row
+from controller.views.columns import Column, Columns, Row
 from hami_dra.api import printable as printable_texts
 from hami_dra.api.printable import escaped
 
@@ -90,11 +90,10 @@ class TextTable:
 
     def _row(self, row: tuple[str, ...], widths: list[int], room: int | None) -> Iterator[str]:
         """Yield the lines of a row; on a terminal a long last cell goes on below itself."""
-        last = row[-1]
-        pieces = _wrapped(last, room) if room is not None and len(last) > room else [last]
-        for number, piece in enumerate(pieces):
-            cells = (*row[:-1], piece) if number == 0 else (*("" for _ in row[:-1]), piece)
-            yield "  ".join(self._padded(cells, widths)).rstrip()
+        *others, last = row
+        for piece in _wrapped(last, room) if room is not None and len(last) > room else [last]:
+            yield "  ".join(self._padded((*others, piece), widths)).rstrip()
+            others = [""] * len(others)
 
     def _padded(self, row: tuple[str, ...], widths: list[int]) -> Iterator[str]:
         from rich.cells import cell_len
@@ -102,6 +101,23 @@ class TextTable:
         for cell, width, right in zip(row, widths, self._right, strict=True):
             padding = " " * (width - cell_len(cell))
             yield padding + cell if right else cell + padding
+
+
+def tables(
+    parts: Iterable[tuple[Columns[Any], Sequence[Any]]], layout: TextLayout, *, most: int | None = None
+) -> Iterator[Line]:
+    """Yield those of the tables that have rows, each after an empty line. `most`: rows of each."""
+    for columns, rows in parts:
+        if rows:
+            yield Line("")
+            yield from TextTable.of(columns, rows[:most], wide=layout.wide).lines(layout)
+        if most is not None and len(rows) > most:
+            yield Line(f"and {len(rows) - most} more: -o json has all of them")
+
+
+def device_names(devices: Iterable[str]) -> str:
+    """Return the names of devices `driver/pool/device`."""
+    return ", ".join(device.rpartition("/")[2] for device in devices)
 
 
 def paragraph(text: str, layout: TextLayout, *, indent: str = "", colour: str = "") -> list[Line]:
@@ -123,13 +139,8 @@ def print_lines(lines: Iterable[Line | str]) -> None:
     texts = []
     for line in lines:
         text, colour = (line, "") if isinstance(line, str) else line
-        text = escaped(text)
-        if not colour or plain:
-            texts.append(text)
-        elif colour in _FONTS:
-            texts.append(typer.style(text, bold=colour == "bold" or None, dim=colour == "dim" or None))
-        else:
-            texts.append(typer.style(text, fg=colour))
+        style: dict[str, Any] = {colour: True} if colour in _FONTS else {"fg": colour}
+        texts.append(typer.style(escaped(text), **style) if colour and not plain else escaped(text))
     if texts:
         typer.echo("\n".join(texts))
 

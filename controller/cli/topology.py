@@ -1,5 +1,17 @@
-"""`hami-dra topology`: the connections between the cards of a node, as a matrix."""
+"""Show how the devices of each node are connected, like `nvidia-smi topo -m` but for any vendor:
+fast links, PCIe distance, NUMA nodes and islands; and which devices are free.
 
+Shows the contents of ResourceSlices and ResourceClaims: the data that the scheduler uses.
+
+Examples:
+    hami-dra topology
+    hami-dra topology gpu-1
+    hami-dra topology -l pool=a100
+    hami-dra topology --machine dgx-h100
+    hami-dra topology -f resourceslices/l40s-pcie-8.yaml
+"""
+
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,21 +30,7 @@ from controller.views.columns import Column, text_column
 from hami_dra.api.flags import Option
 
 if TYPE_CHECKING:
-    from controller.cli.topology_reading import Published, Wanted
     from hami_dra.driver.cards_view import CardView
-
-HELP = """Show how the devices of each node are connected, like `nvidia-smi topo -m` but for any vendor: fast links, PCIe
-distance, NUMA nodes and islands; and which devices are free.
-
-Shows the contents of ResourceSlices and ResourceClaims: the data that the scheduler uses.
-
-Examples:
-    hami-dra topology
-    hami-dra topology gpu-1
-    hami-dra topology -l pool=a100
-    hami-dra topology --machine dgx-h100
-    hami-dra topology -f resourceslices/l40s-pcie-8.yaml
-"""
 
 _NARROW = 6
 """Widest column name in characters; with longer names, columns are named by the card's index."""
@@ -59,13 +57,18 @@ def topology(
     printing: Printing,
     connection: Connection,
 ) -> None:
-    from controller.cli.topology_reading import Wanted, of_machine
+    from controller.cli.topology_reading import Wanted, of_cluster, of_files, of_machine
     from hami_dra.driver.cards_view import cards_of
 
     if machine and (files or selector):
         raise CommandError("--machine is a source of its own: leave out --filename and --selector")
-    wanted = Wanted(node, selector)
-    found = of_machine(machine, node, publish_as) if machine else _published(wanted, files, connection)
+    if node and selector:
+        raise CommandError("-l chooses nodes by their labels: leave out -l, or the name of the node")
+    if machine:
+        found = of_machine(machine, node, publish_as)
+    else:
+        wanted = Wanted(node, selector)
+        found = of_files(files, wanted) if files else of_cluster(wanted, connection)
     cards = [
         card
         for card in cards_of(found.slices, found.claims, driver_profiles(manage_profile))
@@ -84,17 +87,6 @@ def topology(
         yield from _legend([card for card in cards if not card.partition])
 
     printing.show(drawn, lambda: (f"{card.node}/{card.device}" for card in cards), lambda: cards)
-
-
-def _published(wanted: "Wanted", files: Sequence[Path], connection: Connection) -> "Published":
-    """Read files, or the live cluster. Raises CommandError."""
-    from controller.cli.topology_reading import of_cluster, of_files
-
-    if wanted.node and wanted.selector:
-        raise CommandError("-l chooses nodes by their labels: leave out -l, or the name of the node")
-    if files:
-        return of_files(files, wanted)
-    return of_cluster(wanted, connection)
 
 
 def _drawn(node: str, driver: str, members: "Sequence[CardView]", layout: TextLayout, *, with_use: bool) -> list[Line]:
@@ -151,16 +143,13 @@ def _partitions(cards: "Sequence[CardView]", parts: "Sequence[CardView]") -> Ite
     """Yield the possible partitions of cards; equal cards share a line."""
     from hami_dra.driver.cards_view import spans
 
-    node_class: dict[str, list[CardView]] = {}
+    alike: dict[str, list[CardView]] = {}
     for card in cards:
-        counts: dict[str, int] = {}
-        for part in parts:
-            if part.index == card.index:
-                counts[part.partition] = counts.get(part.partition, 0) + 1
+        counts = Counter(part.partition for part in parts if part.index == card.index)
         if counts:
             text = ", ".join(f"{count} x {name}" for name, count in counts.items())
-            node_class.setdefault(text, []).append(card)
-    for text, members in node_class.items():
+            alike.setdefault(text, []).append(card)
+    for text, members in alike.items():
         yield Line(f"{spans(members)} can be partitioned into {text}, if these do not overlap")
 
 

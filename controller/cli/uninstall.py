@@ -1,4 +1,21 @@
-"""`hami-dra uninstall`: removes hami-dra from a cluster so that nothing is left stuck."""
+"""Remove hami-dra from a cluster: admission policies and webhook, then scheduling gates, the fence,
+probes, annotations and finalizers.
+
+Running pods keep their devices; kube-scheduler allocates pending claims again. You can run it any
+number of times. A controller that still runs pauses meanwhile, and for ten minutes more: remove it
+in that time. If hami-dra runs in another namespace than --install-namespace, nothing is changed.
+
+Nothing is removed before everything has been listed. An object that cannot be read or written does
+not stop the rest: it is named, and the exit status is 2 at the end. It lists everything and asks
+first; where stdin or stdout is no terminal it needs --yes. With --gates-only it only stops gating
+and releases the gated pods: fence, policies and controllers stay.
+
+Examples:
+    hami-dra uninstall --dry-run
+    hami-dra uninstall --yes
+    hami-dra uninstall --gates-only
+    hami-dra uninstall --install-namespace gpus --context production
+"""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -14,25 +31,6 @@ from hami_dra.api.printable import escaped
 
 if TYPE_CHECKING:
     from controller.reconcile.repair import Plan
-
-HELP = """Remove hami-dra from a cluster: admission policies and webhook, then scheduling gates, the fence, probes,
-annotations and finalizers.
-
-Running pods keep their devices; kube-scheduler allocates pending claims again. You can run it any number of
-times. A controller that still runs pauses meanwhile, and for ten minutes more: remove it in that time. If
-hami-dra runs in another namespace than --install-namespace, nothing is changed.
-
-Nothing is removed before everything has been listed. An object that cannot be read or written does not stop
-the rest: it is named, and the exit status is 2 at the end. It lists everything and asks first; where stdin or
-stdout is no terminal it needs --yes. With --gates-only it only stops gating and releases the gated pods: fence,
-policies and controllers stay.
-
-Examples:
-    hami-dra uninstall --dry-run
-    hami-dra uninstall --yes
-    hami-dra uninstall --gates-only
-    hami-dra uninstall --install-namespace gpus --context production
-"""
 
 RENAMED = INSTALL_NAMESPACE_RENAMED
 

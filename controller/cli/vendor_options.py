@@ -71,17 +71,11 @@ def _vendor_params(only: frozenset[str], *, only_published: bool) -> list[Any]:
     def arguments() -> None: ...
 
     chosen = [
-        (option, plugins)
+        _argument(option, [plugin.title for plugin in plugins], with_default=not only_published)
         for option, plugins in OPTIONS.items()
         if (option.field or not only_published) and (not only or option.name in only)
     ]
-    signature = inspect.Signature(
-        [
-            _argument(option, [plugin.title for plugin in plugins], with_default=not only_published)
-            for option, plugins in chosen
-        ]
-    )
-    cast(Any, arguments).__signature__ = signature
+    cast(Any, arguments).__signature__ = inspect.Signature(chosen)
     app = typer.Typer(add_completion=False)
     app.command()(arguments)
     return list(typer.main.get_command(app).params)

@@ -1,4 +1,13 @@
-"""`hami-dra version`: versions of this program, of Kubernetes, and of what is installed."""
+"""Show the versions of this program, of Kubernetes, and of the installed controller, webhook and drivers.
+
+Examples:
+    hami-dra version
+    hami-dra version --client
+    hami-dra version -o json
+
+Exit status: 0, or 2 if the cluster cannot be read; the version of this program is printed all the
+same.
+"""
 
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version as package_version
@@ -15,16 +24,6 @@ from hami_dra.api.flags import Option
 if TYPE_CHECKING:
     from hami_dra.api.kinds import Kind
     from hami_dra.kube.http import HttpCluster
-
-HELP = """Show the versions of this program, of Kubernetes, and of the installed controller, webhook and drivers.
-
-Examples:
-    hami-dra version
-    hami-dra version --client
-    hami-dra version -o json
-
-Exit status: 0, or 2 if the cluster cannot be read; the version of this program is printed all the same.
-"""
 
 _VERSION_LABEL: Final = "app.kubernetes.io/version"
 
@@ -59,9 +58,8 @@ async def _installed(connection: Connection, namespace: str) -> dict[str, Any]:
 
     async with connection.open() as cluster:
         server = await cluster.version()
-        ours = f"{names.PART_OF_LABEL}={names.MANAGED_BY}"
-        deployments = await _workloads(cluster, kinds.DEPLOYMENT, namespace, ours)
-        drivers = await _workloads(cluster, kinds.DAEMON_SET, namespace, ours)
+        deployments = await _workloads(cluster, kinds.DEPLOYMENT, namespace)
+        drivers = await _workloads(cluster, kinds.DAEMON_SET, namespace)
         leader = await _leader(cluster, namespace)
         found: dict[str, Any] = {"kubernetes": server.git_version or f"{server.major}.{server.minor}"}
         if deployments is not None:
@@ -75,14 +73,13 @@ async def _installed(connection: Connection, namespace: str) -> dict[str, Any]:
         return found
 
 
-async def _workloads(
-    cluster: "HttpCluster", kind: "Kind[Any]", namespace: str, labels: str
-) -> dict[str, dict[str, Any]] | None:
+async def _workloads(cluster: "HttpCluster", kind: "Kind[Any]", namespace: str) -> dict[str, dict[str, Any]] | None:
     """Return name → version, image and how many of its pods are ready; None if it may not be read."""
     from hami_dra.kube.protocol import Forbidden
 
+    ours = f"{names.PART_OF_LABEL}={names.MANAGED_BY}"
     try:
-        items = await cluster.list_raw(kind, namespace=namespace, label_selector=labels)
+        items = await cluster.list_raw(kind, namespace=namespace, label_selector=ours)
     except Forbidden as error:
         note(str(error))
         return None

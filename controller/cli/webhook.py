@@ -1,4 +1,15 @@
-"""`hami-dra webhook`: the admission server for legacy manifests."""
+"""Run the admission server that turns legacy pods (nvidia.com/gpu, ...) into pods with claims.
+
+It creates and renews its certificates, keeps them in a Secret that all replicas share, and writes
+the authority into the webhook configuration; both objects must exist already. With
+--authority-folder replicas sign their certificates with an existing authority (the chart does
+this); with --cert-file and --key-file the certificate is managed elsewhere. Nothing else is
+written.
+
+Examples:
+    hami-dra webhook
+    hami-dra webhook --kubeconfig ~/.kube/config --host 127.0.0.1 --port 9443
+"""
 
 from typing import TYPE_CHECKING
 
@@ -10,18 +21,6 @@ from controller.settings.webhook import ConversionOptions, ServerOptions
 
 if TYPE_CHECKING:
     from controller.webhook.server import WebhookSettings
-
-HELP = """Run the admission server that turns legacy pods (nvidia.com/gpu, ...) into pods with claims.
-
-It creates and renews its certificates, keeps them in a Secret that all replicas share, and writes the
-authority into the webhook configuration; both objects must exist already. With --authority-folder replicas
-sign their certificates with an existing authority (the chart does this); with --cert-file and --key-file
-the certificate is managed elsewhere. Nothing else is written.
-
-Examples:
-    hami-dra webhook
-    hami-dra webhook --kubeconfig ~/.kube/config --host 127.0.0.1 --port 9443
-"""
 
 RENAMED = INSTALL_NAMESPACE_RENAMED
 

@@ -1,4 +1,24 @@
-"""`hami-dra whatif`: effects of another policy, more pods, or fewer nodes."""
+"""Show the effects of a change: the placement of each pod, devices freed, nodes emptied, pods that
+would not fit. Changes nothing.
+
+Reads the live cluster, or files such as those of hami-dra snapshot. Running pods stay where they
+are, except those of removed nodes; with --replace all pods that have devices are placed again, in
+order of creation. The comparison is with the state reached without the change: pending pods are
+placed in both. The first line has the conclusion. Notes go to stderr.
+
+Examples:
+    hami-dra whatif --device-policy binpack --replace
+    hami-dra whatif --node-policy spread --override-annotations --replace
+    hami-dra whatif --without-node gpu-7 -o json
+    hami-dra snapshot --to monday.json
+    hami-dra whatif -f monday.json --with more.yaml
+    hami-dra whatif -f monday.json --with more.yaml --without-node gpu-7
+    hami-dra whatif --preempt research/trainer-0
+    hami-dra whatif -f monday.json --with urgent.yaml --preempt urgent
+
+Exit status: 0 on success, 1 with --fail-unplaced if a pod would lose its node or a new one find
+none, 2 on bad input.
+"""
 
 from functools import partial
 from pathlib import Path
@@ -24,28 +44,6 @@ from hami_dra.api.flags import Option
 if TYPE_CHECKING:
     from controller.insight.whatif import Change
     from controller.views.comparison import Comparison
-
-HELP = """Show the effects of a change: the placement of each pod, devices freed, nodes emptied, pods that would not
-fit. Changes nothing.
-
-Reads the live cluster, or files such as those of hami-dra snapshot. Running pods stay where they are, except
-those of removed nodes; with --replace all pods that have devices are placed again, in order of creation. The
-comparison is with the state reached without the change: pending pods are placed in both. The first line has
-the conclusion. Notes go to stderr.
-
-Examples:
-    hami-dra whatif --device-policy binpack --replace
-    hami-dra whatif --node-policy spread --override-annotations --replace
-    hami-dra whatif --without-node gpu-7 -o json
-    hami-dra snapshot --to monday.json
-    hami-dra whatif -f monday.json --with more.yaml
-    hami-dra whatif -f monday.json --with more.yaml --without-node gpu-7
-    hami-dra whatif --preempt research/trainer-0
-    hami-dra whatif -f monday.json --with urgent.yaml --preempt urgent
-
-Exit status: 0 on success, 1 with --fail-unplaced if a pod would lose its node or a new one find none, 2 on
-bad input.
-"""
 
 
 def whatif(

@@ -1,9 +1,9 @@
 """A comparison as tables; called by `hami-dra whatif`. Unchanged values are left out; the conclusion comes first."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from controller.cli.tables import Line, TextLayout, TextTable, codes, paragraph, without_pod
+from controller.cli.tables import Line, TextLayout, codes, device_names, paragraph, tables, without_pod
 from controller.views.columns import Column, Columns, text_column
 from controller.views.comparison import Comparison, Eviction, Move, NodeChange, PackingChange, Placement, Unplaced
 
@@ -16,8 +16,7 @@ _ROWS: Final = 50
 def comparison(found: Comparison, layout: TextLayout) -> list[Line]:
     """Return the conclusion, then what changes."""
     nodes = [each for each in found.nodes if (each.before, each.pods_before) != (each.after, each.pods_after)]
-    lines = paragraph(found.conclusion, layout, colour="bold")
-    tables: tuple[tuple[Columns[Any], Sequence[Any]], ...] = (
+    parts: tuple[tuple[Columns[Any], Sequence[Any]], ...] = (
         (_UNPLACED, found.unplaced),
         (_EVICTED, found.evicted),
         (_MOVED, found.moved),
@@ -25,12 +24,7 @@ def comparison(found: Comparison, layout: TextLayout) -> list[Line]:
         (_NODES, nodes),
         (VENDORS, found.vendors),
     )
-    for columns, rows in tables:
-        if rows:
-            lines += [Line(""), *TextTable.of(columns, rows[:_ROWS], wide=layout.wide).lines(layout)]
-            left = len(rows) - _ROWS
-            lines += [Line(f"and {left} more: -o json has all of them")] if left > 0 else []
-    return lines
+    return [*paragraph(found.conclusion, layout, colour="bold"), *tables(parts, layout, most=_ROWS)]
 
 
 def _arrow(before: str, after: str) -> str:
@@ -44,10 +38,6 @@ def _change(name: str, figure: Callable[[Any], str]) -> Column[T]:
         return _arrow(figure(row.before) if row.before else "-", figure(row.after) if row.after else "-")
 
     return text_column(name, text)
-
-
-def _names(devices: Iterable[str]) -> str:
-    return ", ".join(device.rpartition("/")[2] for device in devices)
 
 
 _UNPLACED: Final[Columns[Unplaced]] = (
@@ -64,14 +54,14 @@ _EVICTED: Final[Columns[Eviction]] = (
 _MOVED: Final[Columns[Move]] = (
     text_column("moved", lambda each: each.pod),
     text_column("from", lambda each: each.from_node),
-    text_column("devices", lambda each: _names(each.from_devices)),
+    text_column("devices", lambda each: device_names(each.from_devices)),
     text_column("to", lambda each: each.to_node),
-    text_column("devices", lambda each: _names(each.to_devices)),
+    text_column("devices", lambda each: device_names(each.to_devices)),
 )
 _PLACED: Final[Columns[Placement]] = (
     text_column("placed", lambda each: each.pod),
     text_column("node", lambda each: each.node),
-    text_column("devices", lambda each: _names(each.devices)),
+    text_column("devices", lambda each: device_names(each.devices)),
 )
 _NODES: Final[Columns[NodeChange]] = (
     text_column("node", lambda each: each.node),

@@ -61,12 +61,22 @@ TOKEN_REVIEW: Final = Kind("TokenReview", "authentication.k8s.io", "v1", "tokenr
 
 
 class AccessVerdict(Enum):
-    ALLOWED = "allowed"
-    NO_TOKEN = "no token"  # noqa: S105 (states that there is none)
-    UNKNOWN = "the cluster does not know this token"
-    FORBIDDEN = "no right to look"
-    UNCLEAR = "the cluster did not answer"
-    BUSY = "too many logins at once, try again in a minute"
+    """In words, and as a status of HTTP."""
+
+    ALLOWED = "allowed", 200
+    NO_TOKEN = "no token", 401
+    UNKNOWN = "the cluster does not know this token", 401
+    FORBIDDEN = "no right to look", 403
+    UNCLEAR = "the cluster did not answer", 503
+    BUSY = "too many logins at once, try again in a minute", 429
+
+    @property
+    def words(self) -> str:
+        return self.value[0]
+
+    @property
+    def status(self) -> int:
+        return self.value[1]
 
 
 class Grant(Struct, frozen=True):

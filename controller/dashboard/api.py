@@ -33,9 +33,8 @@ def add_routes(router: web.UrlDispatcher, decisions_of: Callable[[web.Request], 
         return _one(decisions_of(request).of_pod(_key(request)), f"no decision on pod {_key(request)} is kept here")
 
     async def of_claim(request: web.Request) -> web.Response:
-        return _one(
-            decisions_of(request).of_claim(_key(request)), f"no decision on a pod of claim {_key(request)} is kept here"
-        )
+        missing = f"no decision on a pod of claim {_key(request)} is kept here"
+        return _one(decisions_of(request).of_claim(_key(request)), missing)
 
     router.add_get(ROOT, latest)
     router.add_get(ROOT + "/pods/{namespace}/{name}", of_pod)

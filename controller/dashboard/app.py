@@ -6,7 +6,6 @@ nothing but a cookie.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
@@ -25,7 +24,6 @@ from controller.dashboard.guard import (
     is_same_origin,
     refused_key,
     safe_headers,
-    status_of,
     token_of,
     verdict_key,
 )
@@ -40,6 +38,7 @@ from controller.dashboard.tables import FORMATS, exported
 from controller.dashboard.user_views import UserView, UserViews
 from controller.views.overview import CardTable, packing
 from hami_dra.kube.guard import LoopGuard
+from hami_dra.kube.waiting import running
 
 LONGEST_COOKIE: Final = 4_000
 """Bytes of a token; browsers store no longer cookie."""
@@ -116,17 +115,12 @@ class _Site:
 
     async def running(self, _app: web.Application) -> AsyncIterator[None]:
         ends = (self._source.on_change(self._changed), self._source.on_claim(self._history.claim_changed))
-        tasks = (asyncio.create_task(self._sample()), asyncio.create_task(self._readings.run()))
         try:
-            yield
+            async with running(self._sample(), self._readings.run()):
+                yield
         finally:
-            for task in tasks:
-                task.cancel()
             for end in ends:
                 end()
-            for task in tasks:
-                with suppress(asyncio.CancelledError):
-                    await task
 
     def _changed(self) -> None:
         self._views.changed()
@@ -230,20 +224,17 @@ class _Site:
             )
         if not self._source.state.is_leader:
             notices.append(("This replica is on standby; the leader makes and stores decisions.", {}))
-        text = render.whole(
+        frame = render.Frame(
             page,
-            body,
-            _preferences(request),
             here=request.path_qs,
-            live=live,
             state=self._source.state,
             pending=view.broker.pending(),
             sees_all=view.namespaces is None,
             grafana=self._grafana,
             is_open=self._access.is_open,
-            notices=tuple(notices),
+            notices=notices,
         )
-        return _html(text, status)
+        return _html(render.whole(frame, body, _preferences(request), live=live), status)
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         view, language = request.query.get("view", "/"), request.query.get("lang", "en")
@@ -270,7 +261,7 @@ class _Site:
     async def refused(self, request: web.Request) -> web.Response:
         verdict = request[verdict_key]
         context = {"verdict": verdict.name, "here": request.path_qs}
-        return _html(render.alone("refused.html", context, _preferences(request)), status_of(verdict))
+        return _html(render.alone("refused.html", context, _preferences(request)), verdict.status)
 
     async def login_form(self, request: web.Request) -> web.Response:
         token = token_of(request)
@@ -289,7 +280,7 @@ class _Site:
         token, onward = str(form.get("token", "")).strip(), str(form.get("next", "/"))
         verdict = (await self._access.grant(token)).verdict
         if verdict is not AccessVerdict.ALLOWED:
-            return self._login_page(request, onward, verdict.name, status_of(verdict))
+            return self._login_page(request, onward, verdict.name, verdict.status)
         if len(token) > LONGEST_COOKIE:
             return self._login_page(request, onward, "TOO_LONG", 413)
         response = _onward(onward)

@@ -5,7 +5,7 @@ the history, the drivers' readings. Out: contexts. Only reads; raises `NoSuchThi
 do not exist.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ from controller.views.overview import (
     overview,
     packing,
 )
-from hami_dra.api.resource import ResourceClaim
+from hami_dra.api.resource import DeviceAttribute, ResourceClaim
 
 NODES_ON_LEAF: Final = 24
 FEW_NODES: Final = 12
@@ -218,9 +218,7 @@ class CardPages:
             ],
             "stays": drawing.tenant_segments(happenings),
             "since": self._history.since,
-            "attributes": sorted(
-                (key, value) for key, value in _attributes(published.spec.attributes).items() if value is not None
-            ),
+            "attributes": sorted(_attributes(published.spec.attributes)),
         }
 
     def cards_on(self, nodes: list[str]) -> Overview:
@@ -293,9 +291,9 @@ def _legend(cards: Iterable[Card], marks: Mapping[tuple[str, str], drawing.Marke
     ]
 
 
-def _attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in attributes.items():
-        kinds = (value.string, value.int_, value.bool_, value.version)
-        found[name] = next((each for each in kinds if each is not None), None)
-    return found
+def _attributes(attributes: Mapping[str, DeviceAttribute]) -> Iterator[tuple[str, object]]:
+    """Yield names and values, but of lists."""
+    for name, attribute in attributes.items():
+        for value in (attribute.string, attribute.int_, attribute.bool_, attribute.version):
+            if value is not None:
+                yield name, value

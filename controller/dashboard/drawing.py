@@ -71,9 +71,8 @@ def markers(cards: Iterable[Card]) -> dict[tuple[str, str], Marker]:
     holders: dict[tuple[str, str, bool], list[tuple[str, str]]] = {}
     for card in cards:
         for each in card.tenants:
-            holders.setdefault((each.namespace, each.pod or each.claim, bool(each.pod)), []).append(
-                (each.namespace, each.claim)
-            )
+            holder = (each.namespace, each.pod or each.claim, bool(each.pod))
+            holders.setdefault(holder, []).append((each.namespace, each.claim))
     found = {}
     for place, (key, claims) in enumerate(sorted(holders.items())):
         marker = Marker(letter(place), place % COLOURS, *key)

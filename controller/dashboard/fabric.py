@@ -133,16 +133,12 @@ def _around_the_middle(cards: Sequence[DrawnCard], lanes: int) -> Fabric:
 
 def _circle(cards: Sequence[DrawnCard]) -> tuple[Dot, ...]:
     radius, middle = SIZE / 2 - 24, SIZE / 2
-    angles = (2 * math.pi * place / len(cards) - math.pi / 2 for place in range(len(cards)))
-    return tuple(
-        Dot(
-            round(middle + radius * math.cos(angle), 1),
-            round(middle + radius * math.sin(angle), 1),
-            each.number,
-            each.state,
-        )
-        for angle, each in zip(angles, cards, strict=True)
-    )
+    dots = []
+    for place, each in enumerate(cards):
+        angle = 2 * math.pi * place / len(cards) - math.pi / 2
+        x, y = middle + radius * math.cos(angle), middle + radius * math.sin(angle)
+        dots.append(Dot(round(x, 1), round(y, 1), each.number, each.state))
+    return tuple(dots)
 
 
 def _lanes(row: str, index: int | None) -> int:

@@ -29,13 +29,6 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-_STATUS: Final = {
-    AccessVerdict.NO_TOKEN: 401,
-    AccessVerdict.UNKNOWN: 401,
-    AccessVerdict.FORBIDDEN: 403,
-    AccessVerdict.UNCLEAR: 503,
-    AccessVerdict.BUSY: 429,
-}
 verdict_key: Final = web.RequestKey("verdict", AccessVerdict)
 grant_key: Final = web.RequestKey("grant", Grant)
 """Of an allowed user."""
@@ -70,13 +63,9 @@ refused_key: Final[web.AppKey[Handler]] = web.AppKey("refused")
 """Renders the page for known users that are not allowed to view."""
 
 
-def status_of(verdict: AccessVerdict) -> int:
-    return _STATUS[verdict]
-
-
 def _refusal(verdict: AccessVerdict) -> web.Response:
-    headers = {"WWW-Authenticate": "Bearer"} if _STATUS[verdict] == 401 else {}
-    return web.json_response({"error": verdict.value}, status=_STATUS[verdict], headers=headers)
+    headers = {"WWW-Authenticate": "Bearer"} if verdict.status == 401 else {}
+    return web.json_response({"error": verdict.words}, status=verdict.status, headers=headers)
 
 
 def token_of(request: web.Request) -> str:

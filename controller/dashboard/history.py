@@ -77,12 +77,11 @@ class History:
         if before == after:
             return
         at = datetime.now(UTC)
-        for device in sorted(before - after):
-            assert old is not None, "it had the device"
-            self._note(device, _happening(at, old, taken=False))
-        for device in sorted(after - before):
-            assert new is not None, "it has the device"
-            self._note(device, _happening(at, new, taken=True))
+        for claim, devices in ((old, before - after), (new, after - before)):
+            if claim is None:
+                continue
+            for device in sorted(devices):
+                self._note(device, _happening(at, claim, taken=claim is new))
 
     def of_card(self, device: str) -> Sequence[TimelineEvent]:
         """Newest first."""
@@ -93,9 +92,8 @@ class History:
         moment = at or datetime.now(UTC)
         self._pending.append((moment, pending))
         for each in packing:
-            self._samples.setdefault(each.driver, _Series()).append(
-                Sample(moment, allocated_share(each), each.free_cards)
-            )
+            sample = Sample(moment, allocated_share(each), each.free_cards)
+            self._samples.setdefault(each.driver, _Series()).append(sample)
 
     def pending(self) -> Sequence[tuple[datetime, int]]:
         """Return the number of pods that waited, oldest first."""

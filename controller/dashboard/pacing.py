@@ -1,5 +1,4 @@
-"""Long work in pieces: the controller decides in the same event loop, and must never wait for a
-page.
+"""Long work in pieces: the controller decides in the same event loop, and must never wait for a page.
 
 Used by pages, exports and rendering. A piece is about `PIECE` seconds of processor time. All
 requests together get one piece in each turn of the event loop, so that a hundred pages delay a

@@ -6,7 +6,7 @@ cards) is in the query, so that no name can lead to another address.
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -176,35 +176,24 @@ class Site(Struct, frozen=True):
 
 
 def site(source: Source, history: History, readings: Readings) -> Site:
-    cards, pods = CardPages(source, history, readings), PodTable(source)
-    nodes, devices = NodeTable(cards), DeviceTable(cards)
-    claims, gangs, pending = ClaimTable(source), GangTable(source), PendingTable(source)
-    decisions, usage = DecisionTable(source), UsageTable(cards)
-    exports: dict[str, Export] = {
-        "gangs": gangs.exported,
-        "pods": pods.exported,
-        "pending": pending.exported,
-        "claims": claims.exported,
-        "nodes": nodes.exported,
-        "devices": devices.exported,
-        "quota": usage.limits.exported,
-        "usage": usage.exported,
+    cards, decisions = CardPages(source, history, readings), DecisionTable(source)
+    usage = UsageTable(cards)
+    tables: dict[str, PageTable[Any]] = {
+        "nodes": NodeTable(cards),
+        "devices": DeviceTable(cards),
+        "pods": PodTable(source),
+        "gangs": GangTable(source),
+        "claims": ClaimTable(source),
+        "pending": PendingTable(source),
     }
-    found = {
-        page.path: page
-        for page in (
-            Page("/", "overview.html", "Overview", "/", cards.overview, reads_cards=True),
-            Page("/nodes", "nodes.html", "Nodes", "/nodes", nodes.context),
-            Page("/node", "node.html", "Node", "/nodes", cards.node, reads_cards=True),
-            Page("/devices", "devices.html", "Devices", "/devices", devices.context),
-            Page("/device", "device.html", "Device", "/devices", cards.device, reads_cards=True),
-            Page("/pods", "pods.html", "Pods", "/pods", pods.context),
-            Page("/gangs", "gangs.html", "Gangs", "/gangs", gangs.context),
-            Page("/claims", "claims.html", "Claims", "/claims", claims.context),
-            Page("/pending", "pending.html", "Pending", "/pending", pending.context),
-            Page("/decisions", "decisions.html", "Decisions", "/decisions", decisions.context),
-            Page("/decision", "decision.html", "Decision", "/decisions", decisions.decision),
-            Page("/quota", "quota.html", "Quota", "/quota", usage.context),
-        )
-    }
-    return Site(found, exports)
+    exported = {**tables, "quota": usage.limits, "usage": usage}
+    pages = (
+        Page("/", "overview.html", "Overview", "/", cards.overview, reads_cards=True),
+        Page("/node", "node.html", "Node", "/nodes", cards.node, reads_cards=True),
+        Page("/device", "device.html", "Device", "/devices", cards.device, reads_cards=True),
+        Page("/decisions", "decisions.html", "Decisions", "/decisions", decisions.context),
+        Page("/decision", "decision.html", "Decision", "/decisions", decisions.decision),
+        Page("/quota", "quota.html", "Quota", "/quota", usage.context),
+        *(Page(f"/{name}", f"{name}.html", name.title(), f"/{name}", table.context) for name, table in tables.items()),
+    )
+    return Site({page.path: page for page in pages}, {name: table.exported for name, table in exported.items()})

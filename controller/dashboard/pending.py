@@ -152,8 +152,7 @@ def pending_count(source: Source) -> tuple[int, str]:
 
 
 def grouped(pods: Iterable[PendingPod]) -> list[PendingGroup]:
-    """Return the pods by reason, in the order of the first pod of each. The members of a gang are one
-    group.
+    """Return the pods by reason, in the order of the first pod of each. The members of a gang are one group.
 
     >>> one, two = (PendingPod(f"ns/{name}", "", "refused", f"no node fits {name}") for name in "ab")
     >>> [len(group.pods) for group in grouped([one, two])]

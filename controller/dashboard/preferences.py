@@ -20,11 +20,10 @@ class Preferences(Struct, frozen=True):
 
 
 def preferences(cookies: Mapping[str, str], accept_language: str) -> Preferences:
-    language = cookies.get(LANGUAGE_COOKIE, "")
-    theme = cookies.get(THEME_COOKIE, "")
-    return Preferences(
-        language if language in LANGUAGES else preferred_language(accept_language), theme if theme in THEMES else "auto"
-    )
+    language, theme = cookies.get(LANGUAGE_COOKIE, ""), cookies.get(THEME_COOKIE, "")
+    if language not in LANGUAGES:
+        language = preferred_language(accept_language)
+    return Preferences(language, theme if theme in THEMES else "auto")
 
 
 def preferred_language(accept: str) -> str:

@@ -206,9 +206,8 @@ def _uses(inventory: Inventory, nodes: Mapping[str, _Answer]) -> dict[str, CardU
             reading = answer.cards.get(device.string_attribute(device.profile.uuid))
             if reading is None or device.is_part:
                 continue
-            found[device.id.driver] = _with(
-                found.get(device.id.driver, CardUse()), reading, int(inventory.devices.memory_total[row])
-            )
+            use, published = found.get(device.id.driver, CardUse()), int(inventory.devices.memory_total[row])
+            found[device.id.driver] = _with(use, reading, published)
     return found
 
 

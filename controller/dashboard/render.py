@@ -7,13 +7,15 @@ Used by `app` and `stream`. A fragment is the inside of a page's <main>; a page 
 import hashlib
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from controller.dashboard import wording
 from controller.dashboard.pacing import paced_each
@@ -132,39 +134,28 @@ def digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def whole(
-    page: Page,
-    body: str,
-    preferences: Preferences,
-    *,
-    here: str,
-    live: bool = True,
-    state: ControllerState,
-    pending: int = 0,
-    sees_all: bool = True,
-    grafana: str = "",
-    is_open: bool = False,
-    notices: tuple[tuple[str, Mapping[str, str]], ...] = (),
-) -> str:
-    """Return a whole page.
+class Frame(Struct, frozen=True):
+    """What stands around the content of a page."""
 
-    `here`: path and query of the page, to return to. `pending`: number in the badge of the menu.
-    `sees_all`: the user may view all namespaces. `grafana`: address to link to; empty: none.
-    `notices`: keys of the catalogue with their values, shown above everything.
-    """
-    context = {
-        "page": page,
-        "body": body,
-        "here": here,
-        "stream": link("/events", view=here, seen=digest(body), lang=preferences.language) if live else "",
-        "state": state,
-        "pending": pending,
-        "sees_all": sees_all,
-        "grafana": grafana,
-        "is_open": is_open,
-        "notices": notices,
-    }
-    return alone("layout.html", context, preferences)
+    page: Page
+    here: str
+    """Path and query of the page, to return to."""
+    state: ControllerState
+    pending: int = 0
+    """Number in the badge of the menu."""
+    sees_all: bool = True
+    """The user may view all namespaces."""
+    grafana: str = ""
+    """Address to link to; empty: none."""
+    is_open: bool = False
+    notices: Sequence[tuple[str, Mapping[str, str]]] = ()
+    """Keys of the catalogue with their values, shown above everything."""
+
+
+def whole(frame: Frame, body: str, preferences: Preferences, *, live: bool = True) -> str:
+    """Return a whole page."""
+    stream = link("/events", view=frame.here, seen=digest(body), lang=preferences.language) if live else ""
+    return alone("layout.html", {**asdict(frame), "body": body, "stream": stream}, preferences)
 
 
 def alone(template: str, context: Mapping[str, Any], preferences: Preferences) -> str:

@@ -1,5 +1,4 @@
-"""What is kept for pods that do not run yet, by card: for all pages that say why a device is not
-free.
+"""What is kept for pods that do not run yet, by card: for all pages that say why a device is not free.
 
 In: a `Source`. Out: `Reservation`s (`controller.views.overview`). Reads the pods that wait, once.
 """

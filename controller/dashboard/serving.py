@@ -9,7 +9,7 @@ import ipaddress
 import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,6 +27,7 @@ from hami_dra.api.core import Pod
 from hami_dra.api.errors import ConfigError
 from hami_dra.httpserver import CertificateFiles, server_context
 from hami_dra.kube.protocol import Cluster
+from hami_dra.kube.waiting import running
 
 _CHUNK: Final = 64 << 10
 
@@ -117,31 +118,23 @@ async def serving(
         log.warning(
             "the dashboard: the controller may not create tokenreviews, so every login fails; apply manifests/rbac-controller.yaml again"
         )
-    tls = files = None
-    if settings.cert_file is not None and settings.key_file is not None:
-        tls, files = server_context(), CertificateFiles(settings.cert_file, settings.key_file)
-        await _load(files, tls)
-    session = None
-    if meters is None and settings.readings:
-        session = session_for_drivers()
-        meters = DriverPods(source.pods, namespace, session)
-    app = dashboard_app(source, access, meters=meters, history=history, grafana=settings.grafana)
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
-    await runner.setup()
-    watching = asyncio.create_task(_watch_files(files, tls)) if files is not None and tls is not None else None
-    try:
+    async with AsyncExitStack() as stack:
+        tls = None
+        if settings.cert_file is not None and settings.key_file is not None:
+            tls, files = server_context(), CertificateFiles(settings.cert_file, settings.key_file)
+            await _load(files, tls)
+            await stack.enter_async_context(running(_watch_files(files, tls)))
+        if meters is None and settings.readings:
+            session = await stack.enter_async_context(session_for_drivers())
+            meters = DriverPods(source.pods, namespace, session)
+        app = dashboard_app(source, access, meters=meters, history=history, grafana=settings.grafana)
+        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        stack.push_async_callback(runner.cleanup)
+        await runner.setup()
         await web.TCPSite(runner, *settings.bind, ssl_context=tls).start()
         port = int(runner.addresses[0][1])
         log.info("the dashboard is on %s://%s:%d", "https" if settings.is_https else "http", settings.bind[0], port)
         yield port
-    finally:
-        if watching is not None:
-            watching.cancel()
-            with suppress(asyncio.CancelledError):
-                await watching
-        await runner.cleanup()
-        if session is not None:
-            await session.close()
 
 
 def _namespaces(source: Source) -> set[str]:

@@ -6,6 +6,7 @@ iterates over every claim to show one node.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from copy import copy
 from importlib.metadata import version
 from typing import Any, Final, Literal, TypeVar
@@ -32,16 +33,19 @@ Heard = Callable[[ResourceClaim | None, ResourceClaim | None], None]
 T = TypeVar("T", Pod, ResourceClaim)
 
 
+Fence = Literal["none", "holds", "untested", "open", "unknown"]
+"""`none`: native mode needs none. `untested`: it holds, but no device was free for a probe.
+`unknown`: only the leader knows.
+"""
+
+
 class ControllerState(Struct, frozen=True):
     """What this replica is and does."""
 
     version: str
     mode: Mode
     is_leader: bool
-    fence: Literal["none", "holds", "untested", "open", "unknown"]
-    """`none`: native mode needs none. `untested`: it holds, but no device was free for a probe.
-    `unknown`: only the leader knows.
-    """
+    fence: Fence
 
 
 class Decisions(Struct, frozen=True):
@@ -110,7 +114,7 @@ class Source:
     def state(self) -> ControllerState:
         settings, leads = self._controller.settings, self._controller.is_leading
         metrics = self._controller.metrics
-        fence: Literal["none", "holds", "untested", "open", "unknown"]
+        fence: Fence
         if settings.drivers.mode is Mode.NATIVE:
             fence = "none"
         elif not leads:
@@ -219,13 +223,10 @@ class Source:
         def changed(_old: Object | None, _new: Object | None) -> None:
             callback()
 
-        ends = [feed.subscribe(changed) for feed in self._informers.feeds()]
-
-        def end() -> None:
-            for each in ends:
-                each()
-
-        return end
+        ends = ExitStack()
+        for feed in self._informers.feeds():
+            ends.callback(feed.subscribe(changed))
+        return ends.close
 
     def on_claim(self, heard: Heard) -> Callable[[], None]:
         """Call `heard` with each changed claim, old and new. Returns a function that unsubscribes."""

@@ -95,11 +95,8 @@ class EventBroker:
         """Serve updates to one page until it is closed. `seen`: digest of the fragment that it shows."""
         if self.streams >= MOST_STREAMS:
             return web.Response(status=503, headers={"Retry-After": "30"}, text="too many open pages\n")
-        response = web.StreamResponse(
-            headers={"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
-        )
-        for name, value in request.app[headers_key].items():
-            response.headers[name] = value
+        of_stream = {"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
+        response = web.StreamResponse(headers=of_stream | request.app[headers_key])
         self.streams += 1
         try:
             await response.prepare(request)

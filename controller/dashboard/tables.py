@@ -134,8 +134,7 @@ async def ordered(rows: Iterable[Row], columns: Columns[Row], query: Query) -> t
 
 
 async def exported(rows: AsyncIterable[Mapping[str, object]], form: str) -> AsyncIterator[str]:
-    r"""Yield the rows as text, one after the other. `form`: one of FORMATS; all rows have the same
-    keys.
+    r"""Yield the rows as text, one after the other. `form`: one of FORMATS; all rows have the same keys.
 
     >>> async def rows():
     ...     yield {"pod": "=1+1", "cores": 30}

@@ -56,6 +56,5 @@ class UserViews:
     def _make(self, namespaces: frozenset[str] | None) -> UserView:
         source = self._source if namespaces is None else self._source.within(namespaces)
         site = self._site_of(source)
-        return UserView(
-            namespaces, source, site, EventBroker(site.pages, lambda: pending_count(source)[0], interval=self._interval)
-        )
+        broker = EventBroker(site.pages, lambda: pending_count(source)[0], interval=self._interval)
+        return UserView(namespaces, source, site, broker)

@@ -164,11 +164,8 @@ def describe(kind: Kind[Any], raw: Mapping[str, Any]) -> str:
     metadata = raw.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
     name = metadata.get("name") or metadata.get("generateName") or "(no name)"
-    return (
-        f"{kind.name} {metadata.get('namespace') or DEFAULT_NAMESPACE}/{name}"
-        if kind.namespaced
-        else f"{kind.name} {name}"
-    )
+    namespace = f"{metadata.get('namespace') or DEFAULT_NAMESPACE}/" if kind.namespaced else ""
+    return f"{kind.name} {namespace}{name}"
 
 
 # --- kinds -----------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hami_dra.api.printable import counted
+from hami_dra.api.printable import counted, listed
 
 MOST: Final = 1_024
 """Characters of a whole sentence: a note of events.k8s.io/v1 has no more."""
@@ -97,6 +97,5 @@ def with_command(sentence: str, pod_key: str, node_counts: Mapping[str, int]) ->
 
 def _bracket(node_counts: Mapping[str, int]) -> str:
     codes = sorted(node_counts, key=lambda code: (-node_counts[code], code))
-    named = [f"{counted(node_counts[code], 'node')} {code}" for code in codes[:_CODES_NAMED]]
-    named += ["..."] if len(codes) > _CODES_NAMED else []
-    return f" [{', '.join(named)}]" if named else ""
+    named = listed([f"{counted(node_counts[code], 'node')} {code}" for code in codes], _CODES_NAMED)
+    return f" [{named}]" if named else ""

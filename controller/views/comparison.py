@@ -4,8 +4,10 @@ Created by `controller.insight.whatif.compare`. JSON has the field names in came
 field is always present.
 """
 
+from collections.abc import Iterable
+
 from controller.views import View
-from controller.views.overview import NodeView, Packing, PlacedPod
+from controller.views.overview import NodeView, Packing, PlacedPod, driver_rank
 
 
 class Placement(PlacedPod, frozen=True, kw_only=True):
@@ -67,6 +69,17 @@ class PackingChange(View, frozen=True, kw_only=True):
     driver: str
     before: Packing | None
     after: Packing | None
+
+
+def packing_changes(before: Iterable[Packing], after: Iterable[Packing]) -> tuple[PackingChange, ...]:
+    """Return the figures of each driver on both sides, in the order of the vendors."""
+    then, now = ({each.driver: each for each in side} for side in (before, after))
+    return tuple(
+        PackingChange(
+            vendor=(then.get(each) or now[each]).vendor, driver=each, before=then.get(each), after=now.get(each)
+        )
+        for each in sorted(then.keys() | now.keys(), key=driver_rank)
+    )
 
 
 class Comparison(View, frozen=True, kw_only=True):

@@ -1,5 +1,4 @@
-"""Legacy pods to claims: the conversion, for the admission server, `convert`, simulations and the
-controller.
+"""Legacy pods to claims: the conversion, for the admission server, `convert`, simulations and the controller.
 
 The server itself is `controller.webhook.server`.
 """

@@ -56,7 +56,7 @@ def difference(before: Any, after: Any, path: str = "") -> list[Operation]:
         return _objects(before, after, path)
     if isinstance(before, list) and isinstance(after, list):
         return _lists(before, after, path)
-    if _same(before, after):
+    if type(before) is type(after) and before == after:  # Python's True equals 1; JSON's does not
         return []
     return [{"op": "replace", "path": path, "value": after}]
 
@@ -80,11 +80,6 @@ def _lists(before: list[Any], after: list[Any], path: str) -> list[Operation]:
     operations.extend({"op": "remove", "path": f"{path}/{index}"} for index in reversed(range(common, len(before))))
     operations.extend({"op": "add", "path": f"{path}/-", "value": value} for value in after[common:])
     return operations
-
-
-def _same(before: Any, after: Any) -> bool:
-    """Return whether two values are equal as JSON. Python's True equals 1; JSON's does not."""
-    return type(before) is type(after) and bool(before == after)
 
 
 def _escape(key: str) -> str:
@@ -199,7 +194,7 @@ class Admission:
         except ConversionRefused as error:
             return ReviewVerdict(None, denied=str(error))
         if conversion.request is not None and self._options.mode == "exclusive" and self._quotas is not None:
-            too_much = excesses(conversion.request, await self._quotas.read(namespace), self._options.vendors)
+            too_much = excesses(conversion.request, await self._quotas.read(namespace))
             if too_much:
                 denied = "; ".join(f"{pod_key(pod, namespace)}: {excess}" for excess in too_much)
                 return ReviewVerdict(None, denied=denied, forbidden=True)

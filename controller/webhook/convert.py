@@ -15,11 +15,11 @@ DeviceClass (KEP-5004).
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from itertools import chain, count
 from typing import Any, Final, Literal
 
 from msgspec import Struct, field
 
-from controller.webhook.gate import add_gate, says_so
 from controller.webhook.notices import Served, pod_notices, unusable_values
 from controller.webhook.raw_pod import Malformed, Raw, RawContainer, containers_of, object_in, objects_in
 from controller.webhook.request import (
@@ -35,6 +35,7 @@ from controller.webhook.request import (
 from controller.webhook.sharing import share
 from hami_dra.api import names
 from hami_dra.api.printable import mebibytes
+from hami_dra.api.served_pods import asks_for_hami_dra
 from hami_dra.vendors.legacy import MAX_CARDS, InvalidLegacy, LegacyRequest, LegacyVendor
 from hami_dra.vendors.registry import LEGACY_VENDORS
 
@@ -49,14 +50,13 @@ _TINY: Final = 100 << 20
 class Options(Struct, frozen=True):
     mode: Literal["exclusive", "native"] = "exclusive"
     gate: bool = True
-    """Add the scheduling gate where required (`controller.webhook.gate`). Never in native mode."""
+    """Add the scheduling gate where required (`_add_gate`). Never in native mode."""
     schedulers: tuple[str, ...] = ("default-scheduler",)
     """Only pods of these schedulers are gated, and there is a note about others; empty: no note."""
     is_served: Callable[[str], bool] = lambda _resource: False
     """Whether a device plugin or DeviceClass offers a resource of this name."""
     runtime_classes: Mapping[str, str] = field(default_factory=dict)
     """Vendor → name of the RuntimeClass whose handler brings the vendor's libraries into containers."""
-    vendors: tuple[LegacyVendor, ...] = LEGACY_VENDORS
     gang_sources: Collection[str] | None = None
     """As of `Served`."""
 
@@ -64,9 +64,7 @@ class Options(Struct, frozen=True):
     def served(self) -> Served:
         """What notices must know. In native mode every scheduler may allocate."""
         schedulers = self.schedulers if self.mode == "exclusive" else ()
-        return Served(
-            schedulers=schedulers, resource=self.is_served, vendors=self.vendors, gang_sources=self.gang_sources
-        )
+        return Served(schedulers, self.is_served, self.gang_sources)
 
 
 class Conversion(Struct, frozen=True):
@@ -113,11 +111,34 @@ def convert_pod(
         if object_in(metadata, "labels", "metadata.").get(names.WEBHOOK_LABEL) == IGNORE:
             return Conversion(pod, [])
         conversion = _Conversion(pod, namespace, options, unique).run()
-    except (_Problems, Malformed) as error:
+    except (_Problems, Malformed, InvalidRequest) as error:
         raise ConversionRefused(pod_key(raw_pod, namespace), error.args) from None
     if options.gate and options.mode == "exclusive":
-        add_gate(pod, options.schedulers)
+        _add_gate(pod, options.schedulers)
     return conversion
+
+
+def _add_gate(pod: Raw, schedulers: Collection[str]) -> None:
+    """Add the scheduling gate in place where the API server allows one and the pod's scheduler knows it.
+
+    The gate keeps kube-scheduler from trying for nothing. `manifests/gate-policy.yaml` states the same
+    rule in CEL for pods that are not converted. It must never gate a pod that hami-dra will not place.
+    Claims cannot be inspected at admission, so only pods that ask for hami-dra explicitly are gated.
+    """
+    spec = pod.get("spec") or {}
+    gates = spec.get("schedulingGates") or []
+    if (
+        not spec.get("nodeName")
+        and (spec.get("schedulerName") or "default-scheduler") in schedulers
+        and spec.get("resourceClaims")
+        and _says_so(pod.get("metadata") or {})
+        and not any(gate.get("name") == names.GATE for gate in gates)
+    ):
+        spec["schedulingGates"] = [*gates, {"name": names.GATE}]
+
+
+def _says_so(metadata: Mapping[str, Any]) -> bool:
+    return asks_for_hami_dra(metadata.get("labels") or {}, metadata.get("annotations") or {})
 
 
 def pod_key(pod: Mapping[str, Any], namespace: str) -> str:
@@ -138,6 +159,14 @@ class _ContainerCards(Struct, frozen=True):
     """The devices that this container requests; the shared request may be larger."""
 
 
+class _Pointer(Struct, frozen=True):
+    """The request of the claim that a container uses."""
+
+    entry: _ContainerCards
+    vendor: LegacyVendor
+    request: str
+
+
 class _Conversion:
     """One conversion. Changes `pod` in place, and only once the whole pod is known to be valid."""
 
@@ -155,40 +184,41 @@ class _Conversion:
         self._left: list[str] = []
         self._left_vendors: list[str] = []
         self._handled: list[tuple[RawContainer, LegacyVendor]] = []
+        self._requests: list[NamedRequest] = []
+        self._pointers: list[_Pointer] = []
 
     def run(self) -> Conversion:
         entry, earlier = self._converted_before()
-        requests = list(earlier)
-        pointers: list[tuple[_ContainerCards, LegacyVendor, str]] = []
+        self._requests.extend(earlier)
         containers = list(containers_of(self._spec))
-        for vendor in self._options.vendors:
-            self._add_requests(vendor, containers, requests, pointers)
+        for vendor in LEGACY_VENDORS:
+            self._add_requests(vendor, containers)
         self._check_names(containers)
-        if pointers:
+        if self._pointers:
             self._check_node()
-        request = ConvertedRequest(tuple(requests))
+        request = ConvertedRequest(tuple(self._requests))
         if request.cards > MAX_CARDS:
             self._problems.append(
                 f"its containers ask for {request.cards} devices together, and a claim holds {MAX_CARDS}; split the pod"
             )
-        runtime_class = self._runtime_class([*(named.vendor for named in requests), *self._left_vendors])
+        runtime_class = self._runtime_class([*(named.vendor for named in self._requests), *self._left_vendors])
         if self._problems:
             values = unusable_values(object_in(self._pod, "metadata", ""))
             raise _Problems(*dict.fromkeys([*self._problems, *values]))
-        is_ours = bool(pointers) or says_so(object_in(self._pod, "metadata", ""))
+        is_ours = bool(self._pointers) or _says_so(object_in(self._pod, "metadata", ""))
         self._warnings.extend(pod_notices(self._pod, self._options.served, is_ours=is_ours))
-        made = self._template(request) if requests else None
+        made = template(request, self._namespace) if self._requests else None
         for container, vendor in self._handled:
             container.strip(vendor)
-        if made is not None and (pointers or (self._unique and entry and "resourceClaimName" in entry)):
-            self._write(request, made, entry, pointers)
+        if made is not None and (self._pointers or (self._unique and entry and "resourceClaimName" in entry)):
+            self._write(request, made, entry)
         if runtime_class:
             self._spec[RUNTIME_CLASS] = runtime_class
         return Conversion(
             pod=self._pod,
             templates=[made] if made and not self._unique else [],
             warnings=tuple(self._warnings),
-            request=request if requests else None,
+            request=request if self._requests else None,
             left=tuple(dict.fromkeys(self._left)),
         )
 
@@ -202,20 +232,14 @@ class _Conversion:
         if not annotation:
             return None, ()
         try:
-            request = decode(str(annotation), self._options.vendors)
-            made = template(request, self._namespace, self._options.vendors)
+            request = decode(str(annotation))
+            made = template(request, self._namespace)
         except InvalidRequest:
             return None, ()
         entry = next((entry for entry in self._claims if _names(entry, made)), None)
         return (entry, request.requests) if entry is not None else (None, ())
 
-    def _add_requests(
-        self,
-        vendor: LegacyVendor,
-        containers: list[RawContainer],
-        requests: list[NamedRequest],
-        pointers: list[tuple[_ContainerCards, LegacyVendor, str]],
-    ) -> None:
+    def _add_requests(self, vendor: LegacyVendor, containers: list[RawContainer]) -> None:
         mentioned = [container for container in containers if container.mentions(vendor)]
         if not mentioned:
             return
@@ -227,13 +251,14 @@ class _Conversion:
             filters = {}
         container_cards = self._container_cards(vendor, mentioned, plain_stays=not filters)
         sharing = share([(entry.container.role, entry.cards) for entry in container_cards])
-        first = sum(named.vendor == vendor.name for named in requests)
-        requests.extend(
-            NamedRequest(f"{vendor.name}-{first + index}", vendor.name, cards, filters)
-            for index, cards in enumerate(sharing.requests)
-        )
-        pointers.extend(
-            (entry, vendor, f"{vendor.name}-{first + index}")
+        first = sum(named.vendor == vendor.name for named in self._requests)
+        added = [
+            NamedRequest(f"{vendor.name}-{number}", vendor.name, cards, filters)
+            for number, cards in enumerate(sharing.requests, first)
+        ]
+        self._requests.extend(added)
+        self._pointers.extend(
+            _Pointer(entry, vendor, added[index].name)
             for entry, index in zip(container_cards, sharing.request_of, strict=True)
         )
         self._warnings.extend(
@@ -247,7 +272,7 @@ class _Conversion:
         for container in containers:
             resources = container.resources
             for name in dict.fromkeys([*resources.limits, *resources.requests]):
-                hints = (vendor.instead_of(name) for vendor in self._options.vendors)
+                hints = (vendor.instead_of(name) for vendor in LEGACY_VENDORS)
                 if (hint := next(filter(None, hints), "")) and not self._options.is_served(name):
                     self._problems.append(f"{container.where}: {resources.field(name)} is not read: write {hint}")
 
@@ -305,19 +330,7 @@ class _Conversion:
             return ""
         return next(iter(wanted.values()), "")
 
-    def _template(self, request: ConvertedRequest) -> Raw:
-        try:
-            return template(request, self._namespace, self._options.vendors)
-        except InvalidRequest as error:
-            raise _Problems(str(error)) from error
-
-    def _write(
-        self,
-        request: ConvertedRequest,
-        made: Raw,
-        entry: Raw | None,
-        pointers: list[tuple[_ContainerCards, LegacyVendor, str]],
-    ) -> None:
+    def _write(self, request: ConvertedRequest, made: Raw, entry: Raw | None) -> None:
         if entry is None:
             entry = {"name": self._free_claim_name()}
             self._spec["resourceClaims"] = [*self._claims, entry]
@@ -328,22 +341,23 @@ class _Conversion:
             entry["resourceClaimName"] = claim_name(base, made, self._unique)
         else:
             entry["resourceClaimTemplateName"] = made["metadata"]["name"]
-        for asking, vendor, name in pointers:
-            container = asking.container.raw
-            if env := vendor.env(asking.cards):
+        for pointer in self._pointers:
+            container = pointer.entry.container.raw
+            if env := pointer.vendor.env(pointer.entry.cards):
                 added = [{"name": key, "value": value} for key, value in env.items()]
                 container["env"] = [*(container.get("env") or []), *added]
             resources = container["resources"]
-            resources["claims"] = [*(resources.get("claims") or []), {"name": entry["name"], "request": name}]
+            resources["claims"] = [
+                *(resources.get("claims") or []),
+                {"name": entry["name"], "request": pointer.request},
+            ]
         metadata["labels"] = {**(metadata.get("labels") or {}), names.DRA_LABEL: "true"}
         metadata["annotations"] = {**self._annotations, names.CONVERTED_REQUEST: request.encode()}
 
     def _free_claim_name(self) -> str:
         taken = {entry.get("name") for entry in self._claims}
-        number = 1
-        while (name := CLAIM_NAME if number == 1 else f"{CLAIM_NAME}-{number}") in taken:
-            number += 1
-        return name
+        names = chain([CLAIM_NAME], (f"{CLAIM_NAME}-{number}" for number in count(2)))
+        return next(name for name in names if name not in taken)
 
 
 def _names(entry: Raw, made: Raw) -> bool:

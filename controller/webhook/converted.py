@@ -9,21 +9,18 @@ from controller.webhook import unconverted
 from controller.webhook.request import claim, decode, is_claim_name, plugin_resources, template
 from hami_dra.api import names
 from hami_dra.api.core import Pod
-from hami_dra.vendors.legacy import LegacyVendor
-from hami_dra.vendors.registry import LEGACY_VENDORS
 
 
 class LegacyConversion:
     """`native`: kube-scheduler serves plain counts of whole cards itself."""
 
-    def __init__(self, *, native: bool = False, vendors: tuple[LegacyVendor, ...] = LEGACY_VENDORS) -> None:
+    def __init__(self, *, native: bool = False) -> None:
         self._native = native
-        self._vendors = vendors
 
     def plugin_resources(self, pod: Pod) -> tuple[str, ...]:
         """Return the extended resources that the pod's claims replace. Raises InvalidRequest (a ValueError)."""
         annotation = pod.metadata.annotations.get(names.CONVERTED_REQUEST)
-        return plugin_resources(decode(annotation, self._vendors), self._vendors) if annotation else ()
+        return plugin_resources(decode(annotation)) if annotation else ()
 
     def claim_or_template(self, pod: Pod) -> dict[str, Any] | None:
         """Return the claim that the pod was converted to, or the template if it was converted in a file.
@@ -34,7 +31,7 @@ class LegacyConversion:
         annotation = pod.metadata.annotations.get(names.CONVERTED_REQUEST)
         if not annotation:
             return None
-        made = template(decode(annotation, self._vendors), pod.metadata.namespace, self._vendors)
+        made = template(decode(annotation), pod.metadata.namespace)
         for entry in pod.spec.resource_claims:
             if entry.resource_claim_template_name == made["metadata"]["name"]:
                 return made
@@ -46,5 +43,5 @@ class LegacyConversion:
         """Return what to do about a pod that should have been converted but was not, or None.
         `offered`: extended resources that device plugins offer on some node.
         """
-        parts = unconverted.bypassed(pod, native=self._native, offered=offered, vendors=self._vendors)
+        parts = unconverted.bypassed(pod, native=self._native, offered=offered)
         return ". ".join(parts) if parts else None

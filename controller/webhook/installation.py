@@ -92,46 +92,27 @@ def _fill_in(raw: Raw, installation: Installation) -> None:
                 condition["expression"] = expression.replace(
                     _CLASSES, f"name in [{_listed(installation.device_classes)}]"
                 )
-        case kinds.MUTATING_WEBHOOK.name:
-            _set_webhooks(raw, installation)
-        case kinds.VALIDATING_WEBHOOK.name:
-            _set_advice(raw, installation)
+        case kinds.MUTATING_WEBHOOK.name | kinds.VALIDATING_WEBHOOK.name:
+            for webhook in raw["webhooks"]:
+                _set_webhook(webhook, installation)
         case kinds.VALIDATING_POLICY.name if raw["metadata"]["name"] == names.CONTROLLER_PROBE_POLICY:
-            _set_image(raw["spec"]["variables"], installation.probe_image)
+            for variable in raw["spec"]["variables"]:
+                if variable["name"] == _IMAGE_VARIABLE:
+                    variable["expression"] = quote(installation.probe_image)
 
 
 def _listed(values: Sequence[str]) -> str:
     return ", ".join(map(quote, values))
 
 
-def _set_image(variables: list[Raw], image: str) -> None:
-    for variable in variables:
-        if variable["name"] == _IMAGE_VARIABLE:
-            variable["expression"] = quote(image)
-
-
-def _set_webhooks(raw: Raw, installation: Installation) -> None:
-    for webhook in raw["webhooks"]:
+def _set_webhook(webhook: Raw, installation: Installation) -> None:
+    """Convert what the operator chose, and give advice there, at the same server."""
+    if webhook["name"] == CONVERT_WEBHOOK:
         webhook["failurePolicy"] = installation.failure_policy
-        _select(webhook, installation)
-        if installation.webhook_url:
-            webhook["clientConfig"] = {"url": installation.webhook_url}
-
-
-def _set_advice(raw: Raw, installation: Installation) -> None:
-    """Give advice where pods are converted, at the same server."""
-    for webhook in raw["webhooks"]:
-        if webhook["name"] == ADVICE_WEBHOOK:
-            _select(webhook, installation)
-        if installation.webhook_url:
-            path = webhook["clientConfig"]["service"]["path"]
-            webhook["clientConfig"] = {"url": installation.webhook_url.removesuffix("/mutate") + path}
-
-
-def _select(webhook: Raw, installation: Installation) -> None:
-    for field, selector in (
-        ("namespaceSelector", installation.namespace_selector),
-        ("objectSelector", installation.pod_selector),
-    ):
-        if selector:
+    if installation.webhook_url:
+        path = webhook["clientConfig"]["service"]["path"]
+        webhook["clientConfig"] = {"url": installation.webhook_url.removesuffix("/mutate") + path}
+    selectors = {"namespaceSelector": installation.namespace_selector, "objectSelector": installation.pod_selector}
+    for field, selector in selectors.items():
+        if selector and webhook["name"] in (CONVERT_WEBHOOK, ADVICE_WEBHOOK):
             webhook[field].setdefault("matchExpressions", []).extend(match_expressions(selector))

@@ -7,7 +7,7 @@ other software may read the same keys, and a device plugin may serve the same na
 """
 
 import difflib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from hami_dra.api.core import Pod, PodSchedulingGroup, PodSpec
 from hami_dra.api.meta import ObjectMeta
 from hami_dra.api.served_pods import unserved_scheduler
 from hami_dra.vendors.annotations import TENANT_ANNOTATIONS, USER_ANNOTATIONS
-from hami_dra.vendors.legacy import ContainerResources, LegacyVendor
+from hami_dra.vendors.legacy import ContainerResources
 from hami_dra.vendors.registry import LEGACY_VENDORS
 
 MOST: Final = 10
@@ -38,6 +38,11 @@ NOT_READ: Final = frozenset(
 )
 """Domains of vendors that HAMi reads and no vendor of this project."""
 RESOURCE_DOMAINS: Final = frozenset(name.partition("/")[0] for vendor in LEGACY_VENDORS for name in vendor.resources)
+_NAMES_READ: Final = {
+    domain: [name for vendor in LEGACY_VENDORS for name in vendor.resources if name.partition("/")[0] == domain]
+    for domain in NOT_READ | RESOURCE_DOMAINS
+}
+"""Domain of extended resources → those of them that are converted."""
 KEY_DOMAINS: Final = frozenset(name.partition("/")[0] for name in USER_ANNOTATIONS) | RESOURCE_DOMAINS
 """Domains of annotations that are checked."""
 _OWN_KEYS: Final = frozenset(name for name in TENANT_ANNOTATIONS if name.partition("/")[0] in KEY_DOMAINS)
@@ -55,7 +60,6 @@ class Served(Struct, frozen=True):
     """Schedulers whose pods hami-dra places; empty: not known, and no notice about others."""
     resource: Callable[[str], bool] = lambda _name: False
     """Whether a device plugin or a DeviceClass offers an extended resource of this name."""
-    vendors: Sequence[LegacyVendor] = LEGACY_VENDORS
     gang_sources: Collection[str] | None = None
     """Optional kinds of gangs that the controller reads; None: not known, and no notice about others."""
 
@@ -207,21 +211,17 @@ def _unread_resources(spec: Raw, served: Served) -> Iterator[str]:
 
 def unread_names(resources: ContainerResources, served: Served) -> Iterator[str]:
     """Yield a sentence for each name in the domain of a vendor that nothing reads: `nvidia.com/gpu-mem`."""
-    by_domain: dict[str, list[str]] = {domain: [] for domain in NOT_READ}
-    for vendor in served.vendors:
-        for name in vendor.resources:
-            by_domain.setdefault(name.partition("/")[0], []).append(name)
     for name in dict.fromkeys([*resources.limits, *resources.requests]):
-        known = by_domain.get(name.partition("/")[0])
+        known = _NAMES_READ.get(name.partition("/")[0])
         if known is not None and name not in known and not served.resource(name):
             yield (
                 f"{resources.field(name)} is a name that hami-dra does not read, so the pod waits for a device plugin that "
-                f"offers it: {_instead(name, known, served.vendors)}"
+                f"offers it: {_instead(name, known)}"
             )
 
 
-def _instead(name: str, known: Sequence[str], vendors: Iterable[LegacyVendor]) -> str:
-    if hint := next(filter(None, (vendor.instead_of(name) for vendor in vendors)), ""):
+def _instead(name: str, known: Sequence[str]) -> str:
+    if hint := next(filter(None, (vendor.instead_of(name) for vendor in LEGACY_VENDORS)), ""):
         return f"write {hint}"
     if near := nearest(name, known):
         return f"did you mean {near}?"

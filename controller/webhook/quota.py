@@ -20,7 +20,7 @@ from controller.webhook.request import ConvertedRequest
 from hami_dra.api import kinds
 from hami_dra.api.core import ResourceQuota
 from hami_dra.kube.protocol import Cluster, ClusterError
-from hami_dra.vendors.legacy import LegacyVendor
+from hami_dra.vendors.registry import plugin_of
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +32,9 @@ _PATIENCE: Final = 2.0
 _NAMESPACES_KEPT: Final = 1024
 
 
-def excesses(
-    request: ConvertedRequest, quotas: Iterable[ResourceQuota], vendors: Iterable[LegacyVendor]
-) -> tuple[str, ...]:
+def excesses(request: ConvertedRequest, quotas: Iterable[ResourceQuota]) -> tuple[str, ...]:
     """Return a text for each key of the quotas that the request alone exceeds: it can never be met."""
-    asked = least_of(request, vendors)
+    asked = least_of(request)
     found = []
     for quota in sorted(quotas, key=lambda each: each.metadata.name):
         for limit in () if is_guarantee(quota) else limits_of(quota)[0]:
@@ -51,17 +49,14 @@ def excesses(
     return tuple(found)
 
 
-def least_of(request: ConvertedRequest, vendors: Iterable[LegacyVendor]) -> Counter[str]:
+def least_of(request: ConvertedRequest) -> Counter[str]:
     """Return resource → grains that the request takes at least, for any choice of alternatives and cards."""
-    by_name = {vendor.name: vendor for vendor in vendors}
     total: Counter[str] = Counter()
     for named in request.requests:
-        quotas = by_name[named.vendor].quotas
+        quotas = plugin_of(named.vendor).legacy.quotas
         choices = [
-            quotas.at_least(
-                choice.count, choice.capacity, choice.memory_percent, exact=choice.exact, model=choice.model
-            )
-            for choice in (named.cards, *named.cards.alternatives)
+            quotas.at_least(each.count, each.capacity, each.memory_percent, exact=each.exact, model=each.model)
+            for each in named.choices
         ]
         shared = set(choices[0]).intersection(*choices)
         total.update({resource: min(choice[resource] for choice in choices) for resource in shared})

@@ -8,7 +8,6 @@ access or another vendor's class.
 
 import hashlib
 import json
-from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -19,7 +18,7 @@ from hami_dra.api.podclaims import CONVERTED_CLAIM
 from hami_dra.api.quantity import Format, Quantity
 from hami_dra.vendors.annotations import MOST_LENGTH, TOO_LONG
 from hami_dra.vendors.legacy import MAX_CARDS, CardChoice, Filters, InvalidLegacy, LegacyRequest, LegacyVendor
-from hami_dra.vendors.registry import LEGACY_VENDORS
+from hami_dra.vendors.registry import LEGACY_VENDORS, plugin_names, plugin_of
 
 CLAIM_NAME: Final = "hami"
 """Name of the entry in `spec.resourceClaims` of a converted pod; `hami-2`, ... if there is one already."""
@@ -41,6 +40,11 @@ class NamedRequest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     cards: LegacyRequest
     filters: dict[str, tuple[str, ...]] = {}
 
+    @property
+    def choices(self) -> tuple[CardChoice, ...]:
+        """Return the alternatives, the preferred one first."""
+        return (self.cards, *self.cards.alternatives)
+
 
 class ConvertedRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All requests of a pod, in the order of the claim."""
@@ -50,16 +54,14 @@ class ConvertedRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def cards(self) -> int:
         """Return the largest number of cards that any choice of alternatives takes."""
-        return sum(
-            max(choice.count for choice in (request.cards, *request.cards.alternatives)) for request in self.requests
-        )
+        return sum(max(choice.count for choice in request.choices) for request in self.requests)
 
     def encode(self) -> str:
         """Return the annotation's text: equal requests give equal text."""
         return canonical_json(msgspec.to_builtins(self))
 
 
-def decode(annotation: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS) -> ConvertedRequest:
+def decode(annotation: str) -> ConvertedRequest:
     """Parse the annotation. Raises InvalidRequest."""
     if len(annotation) > MOST_LENGTH or annotation == TOO_LONG:
         raise InvalidRequest(f"annotation {names.CONVERTED_REQUEST}: longer than {MOST_LENGTH} characters")
@@ -67,15 +69,13 @@ def decode(annotation: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS) ->
         request = msgspec.json.decode(annotation, type=ConvertedRequest)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise InvalidRequest(f"annotation {names.CONVERTED_REQUEST}: {error}") from None
-    known = {vendor.name for vendor in vendors}
-    if unknown := {named.vendor for named in request.requests} - known:
+    if unknown := {named.vendor for named in request.requests} - {*plugin_names()}:
         raise InvalidRequest(
             f"annotation {names.CONVERTED_REQUEST}: unknown vendor {', '.join(sorted(unknown))}; "
-            f"use one of {', '.join(sorted(known))}"
+            f"use one of {', '.join(sorted(plugin_names()))}"
         )
     for named in request.requests:
-        choices = (named.cards, *named.cards.alternatives)
-        if len({choice.count for choice in choices}) < len(choices):
+        if len({choice.count for choice in named.choices}) < len(named.choices):
             raise InvalidRequest(
                 f"annotation {names.CONVERTED_REQUEST}: the alternatives of {named.name} must differ in how many devices they take"
             )
@@ -84,20 +84,17 @@ def decode(annotation: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS) ->
     return request
 
 
-def plugin_resources(request: ConvertedRequest, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS) -> tuple[str, ...]:
+def plugin_resources(request: ConvertedRequest) -> tuple[str, ...]:
     """Return the resources whose device plugins must not serve the pod: it must avoid nodes that offer one."""
     used = {named.vendor for named in request.requests}
-    return tuple(name for vendor in vendors if vendor.name in used for name in vendor.plugin_resources)
+    return tuple(name for vendor in LEGACY_VENDORS if vendor.name in used for name in vendor.plugin_resources)
 
 
-def template(
-    request: ConvertedRequest, namespace: str, vendors: Iterable[LegacyVendor] = LEGACY_VENDORS
-) -> dict[str, Any]:
+def template(request: ConvertedRequest, namespace: str) -> dict[str, Any]:
     """Return the template, named after its content. Raises InvalidRequest for invalid filters or capacities."""
-    by_name = {vendor.name: vendor for vendor in vendors}
     devices: dict[str, Any] = {"requests": [], "config": []}
     for named in request.requests:
-        vendor = by_name[named.vendor]
+        vendor = plugin_of(named.vendor).legacy
         try:
             devices["requests"].append({"name": named.name, **_asked(named, vendor)})
         except InvalidLegacy as error:
@@ -162,15 +159,10 @@ def canonical_json(value: Any) -> str:
 
 
 def _asked(named: NamedRequest, vendor: LegacyVendor) -> dict[str, Any]:
-    cards = named.cards
-    if not cards.alternatives:
-        return {"exactly": _exactly(cards, named.filters, vendor)}
-    choices = (cards, *cards.alternatives)
-    return {
-        "firstAvailable": [
-            {"name": f"{choice.count}-cards", **_exactly(choice, named.filters, vendor)} for choice in choices
-        ]
-    }
+    if not named.cards.alternatives:
+        return {"exactly": _exactly(named.cards, named.filters, vendor)}
+    choices = [{"name": f"{each.count}-cards", **_exactly(each, named.filters, vendor)} for each in named.choices]
+    return {"firstAvailable": choices}
 
 
 def _exactly(cards: CardChoice, filters: Filters, vendor: LegacyVendor) -> dict[str, Any]:
@@ -180,15 +172,14 @@ def _exactly(cards: CardChoice, filters: Filters, vendor: LegacyVendor) -> dict[
         "allocationMode": "ExactCount",
         "count": cards.count,
     }
-    if cards.capacity:
-        exactly["capacity"] = {
-            "requests": {name: _quantity(name, cards.capacity[name]) for name in sorted(cards.capacity)}
-        }
+    amounts = {name: _quantity(name, amount) for name, amount in sorted(cards.capacity.items())}
+    if amounts:
+        exactly["capacity"] = {"requests": amounts}
     selectors = list(vendor.selectors(filters))
     if cards.exact or cards.partition:
         selectors += [
-            f'device.capacity["{vendor.driver}"].{name}.compareTo(quantity("{_quantity(name, amount)}")) == 0'
-            for name, amount in sorted(cards.capacity.items())
+            f'device.capacity["{vendor.driver}"].{name}.compareTo(quantity("{amount}")) == 0'
+            for name, amount in amounts.items()
         ]
     if selectors:
         exactly["selectors"] = [{"cel": {"expression": expression}} for expression in selectors]

@@ -123,10 +123,9 @@ class TemplateCollector:
 
     async def _delete(self, template: ResourceClaimTemplate) -> None:
         meta = template.metadata
+        version = meta.resource_version
         try:
-            await self.cluster.delete(
-                KIND, meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version
-            )
+            await self.cluster.delete(KIND, meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=version)
         except (NotFound, Conflict):
             log.debug("template %s changed or was deleted before it could be collected", template.key)
         except ClusterError as error:

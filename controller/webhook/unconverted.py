@@ -10,13 +10,10 @@ from controller.webhook.convert import IGNORE, UNCONVERTED
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.podstate import is_unschedulable
-from hami_dra.vendors.legacy import LegacyVendor
 from hami_dra.vendors.registry import LEGACY_VENDORS
 
 
-def bypassed(
-    pod: Pod, *, native: bool = False, offered: Collection[str] = (), vendors: Collection[LegacyVendor] = LEGACY_VENDORS
-) -> tuple[str, str] | None:
+def bypassed(pod: Pod, *, native: bool, offered: Collection[str]) -> tuple[str, str] | None:
     """Return why a pod waits for vendor resources that no node offers, and what to do about it, or None.
 
     `offered`: extended resources in the `status.allocatable` of some node. A pod that waits for one
@@ -27,7 +24,7 @@ def bypassed(
         return None
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         asked = {*container.resources.limits, *container.resources.requests}
-        for vendor in vendors:
+        for vendor in LEGACY_VENDORS:
             waiting = [name for name in vendor.resources if name in asked and name not in offered]
             if native:
                 waiting = [name for name in waiting if name not in vendor.plugin_resources]

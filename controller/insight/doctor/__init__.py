@@ -6,7 +6,6 @@ from controller.insight.doctor.model import (
     DoctorReport,
     InstallationSettings,
     Live,
-    Mode,
     Program,
     Raw,
     Right,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from controller.insight.doctor.installed import filling_in, is_out, named
+from controller.insight.doctor.installed import filling_in, hooks_of, is_out, named
 from controller.insight.doctor.model import Finding, Live, Raw, State
 from controller.insight.doctor.phrases import some
 from controller.reconcile.fence import (
@@ -104,14 +104,13 @@ def webhook(state: State) -> Iterator[Finding]:
     if live.admission is None:
         return
     title = f"{kinds.MUTATING_WEBHOOK.name} {names.WEBHOOK}"
-    configuration = named(live, kinds.MUTATING_WEBHOOK.name, names.WEBHOOK)
-    hooks = {each.get("name"): each for each in (configuration or {}).get("webhooks") or ()}
-    convert = hooks.get(CONVERT_WEBHOOK)
+    convert = hooks_of(live, kinds.MUTATING_WEBHOOK.name).get(CONVERT_WEBHOOK)
     if convert is None:
         if live.webhook is not None and live.webhook.expected and not is_out(state):
+            is_there = named(live, kinds.MUTATING_WEBHOOK.name, names.WEBHOOK) is not None
             yield Finding.error(
                 title,
-                f"{'it has no webhook ' + CONVERT_WEBHOOK if configuration else 'it is missing'}: pods with old resource names "
+                f"{'it has no webhook ' + CONVERT_WEBHOOK if is_there else 'it is missing'}: pods with old resource names "
                 "(nvidia.com/gpu) are not converted, and stay pending",
                 "kubectl apply -f manifests/webhook.yaml, or upgrade the Helm release",
             )
@@ -139,9 +138,7 @@ def webhook(state: State) -> Iterator[Finding]:
 
 def _advice(state: State, live: Live, convert: Raw) -> Iterator[Finding]:
     """Check the webhook that warns about pods and workloads as they are applied: nothing fails without it."""
-    configuration = named(live, kinds.VALIDATING_WEBHOOK.name, names.WEBHOOK)
-    hooks = {each.get("name"): each for each in (configuration or {}).get("webhooks") or ()}
-    advice = hooks.get(ADVICE_WEBHOOK)
+    advice = hooks_of(live, kinds.VALIDATING_WEBHOOK.name).get(ADVICE_WEBHOOK)
     fix = "kubectl apply -f manifests/webhook.yaml, or upgrade the Helm release"
     if advice is None:
         problem = "it is missing: kubectl apply does not warn of misspelt annotations and of pods that will be refused"

@@ -13,7 +13,6 @@ from controller.reconcile.repair import ClaimAllocationUse, overlaps
 from controller.reconcile.runtime import patches
 from controller.views.overview import Tenancies
 from hami_dra.api import names
-from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import has_our_gate, is_bound, is_done, is_leaving, is_pending, other_gates
 from hami_dra.api.times import elapsed
@@ -135,11 +134,8 @@ def _taken_by_others(state: State, uses: dict[DeviceId, list[ClaimAllocationUse]
     for device, found in uses.items():
         for use in found:
             looks_on = all(result.admin_access for result in use.results)
-            if (
-                device.driver in state.installation.managed
-                and not looks_on
-                and not patches.is_ours(use.claim, state.installation.name)
-            ):
+            is_other = not looks_on and not patches.is_ours(use.claim, state.installation.name)
+            if is_other and device.driver in state.installation.managed:
                 foreign[use.claim.key].add(str(device))
     for key, taken in sorted(foreign.items()):
         yield Finding.warning(
@@ -159,35 +155,20 @@ def pods(state: State) -> Iterator[Finding]:
             continue
         found = judged.get(pod.key)
         why = "; ".join(found.why) if found is not None and not (found.fits or found.allocated) else ""
+        waited = in_words(elapsed(pod.metadata.creation_timestamp, state.now))
+        fix = f"hami-dra explain {pod.metadata.name} -n {pod.metadata.namespace}"
         if not has_our_gate(pod):
             if found is not None and (found.held or (found.reasons and _FILTERS.issuperset(found.reasons))):
-                yield _kept_away(pod, why, state)
+                problem = f"it has waited for {waited}, whatever devices are free: {why}"
+                yield Finding.warning(f"Pod {pod.key}", problem, fix)
             continue
-        others = other_gates(pod)
-        waited = in_words(elapsed(pod.metadata.creation_timestamp, state.now))
-        yield Finding.warning(
-            f"Pod {pod.key}",
-            f"it has waited behind the gate {names.GATE} for {waited}"
-            + (
-                f", and behind {', '.join(others)}: nothing is decided until these are removed"
-                if others
-                else f": {why}"
-                if why
-                else ""
-            ),
-            f"hami-dra explain {pod.metadata.name} -n {pod.metadata.namespace}"
-            if not others
-            else f"ask the owner of {others[0]}",
-        )
-
-
-def _kept_away(pod: Pod, why: str, state: State) -> Finding:
-    waited = in_words(elapsed(pod.metadata.creation_timestamp, state.now))
-    return Finding.warning(
-        f"Pod {pod.key}",
-        f"it has waited for {waited}, whatever devices are free: {why}",
-        f"hami-dra explain {pod.metadata.name} -n {pod.metadata.namespace}",
-    )
+        problem = f"it has waited behind the gate {names.GATE} for {waited}"
+        if others := other_gates(pod):
+            problem += f", and behind {', '.join(others)}: nothing is decided until these are removed"
+            fix = f"ask the owner of {others[0]}"
+        else:
+            problem += f": {why}" if why else ""
+        yield Finding.warning(f"Pod {pod.key}", problem, fix)
 
 
 def quotas(state: State) -> Iterator[Finding]:

@@ -45,15 +45,14 @@ def version(state: State) -> Iterator[Finding]:
             "switch on the feature gate DRADeviceTaintRules and the API resource.k8s.io/v1beta2 (1.36), use 1.37, or run the "
             "controller without --manage",
         )
-    for severity, gates in ((Severity.ERROR, NEEDED_GATES), (Severity.WARNING, USEFUL_GATES)):
-        for gate, why in gates.items():
-            if live.gates is not None and live.gates.get(gate) is False:
-                yield Finding.of(
-                    severity,
-                    "kube-apiserver",
-                    f"the feature gate {gate} is off: {why}",
-                    f"start kube-apiserver, kube-scheduler, kube-controller-manager and kubelet with --feature-gates={gate}=true",
-                )
+    for gate, why in {**NEEDED_GATES, **USEFUL_GATES}.items():
+        if live.gates is not None and live.gates.get(gate) is False:
+            yield Finding.of(
+                Severity.ERROR if gate in NEEDED_GATES else Severity.WARNING,
+                "kube-apiserver",
+                f"the feature gate {gate} is off: {why}",
+                f"start kube-apiserver, kube-scheduler, kube-controller-manager and kubelet with --feature-gates={gate}=true",
+            )
 
 
 def controller(state: State) -> Iterator[Finding]:

@@ -23,6 +23,12 @@ def named(live: Live, kind: str, name: str) -> Raw | None:
     return next((each for each in objects if each.get("metadata", {}).get("name") == name), None)
 
 
+def hooks_of(live: Live, kind: str) -> dict[str, Raw]:
+    """Return the webhooks of our configuration of this kind, by name."""
+    configuration = named(live, kind, names.WEBHOOK) or {}
+    return {each["name"]: each for each in configuration.get("webhooks") or () if "name" in each}
+
+
 def filling_in(state: State, live: Live, kind: str) -> str:
     """Return how the caBundle of this kind is filled in, by issuer of the certificates (docs/install.md)."""
     namespace, configuration = state.installation.namespace, named(live, kind, names.WEBHOOK) or {}

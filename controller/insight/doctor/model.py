@@ -14,13 +14,13 @@ from msgspec import Struct, field
 
 from controller.insight.simulation import PendingPod
 from controller.inventory import Inventory
+from controller.settings.common import Mode
 from hami_dra.api import names
 from hami_dra.api.core import Lease, Node, Pod, ResourceQuota
 from hami_dra.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from hami_dra.kube.protocol import ServerVersion
 
 Raw = dict[str, Any]
-Mode = Literal["exclusive", "native"]
 
 
 class Severity(StrEnum):

@@ -5,6 +5,7 @@ verdicts. Pure.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 from typing import Any, Final
 
 from controller.insight.doctor.model import Right
@@ -49,19 +50,18 @@ def needed_rights(objects: Iterable[Raw], accounts: Iterable[str]) -> list[Right
 
 
 def _rights(account: str, role: Raw, namespace: str) -> Iterator[Right]:
+    manifest = _MANIFESTS[role["metadata"]["name"]]
     for rule in role["rules"]:
-        for group in rule.get("apiGroups", ()):
-            for entry in rule.get("resources", ()):
-                resource, _, subresource = entry.partition("/")
-                for name in rule.get("resourceNames") or ("",):
-                    for verb in rule["verbs"]:
-                        yield Right(
-                            account=account,
-                            manifest=_MANIFESTS[role["metadata"]["name"]],
-                            verb=verb,
-                            group=group,
-                            resource=resource,
-                            subresource=subresource,
-                            name=name,
-                            namespace=namespace,
-                        )
+        objects, resources = rule.get("resourceNames") or ("",), rule.get("resources", ())
+        for group, entry, name, verb in product(rule.get("apiGroups", ()), resources, objects, rule["verbs"]):
+            resource, _, subresource = entry.partition("/")
+            yield Right(
+                account=account,
+                manifest=manifest,
+                verb=verb,
+                group=group,
+                resource=resource,
+                subresource=subresource,
+                name=name,
+                namespace=namespace,
+            )

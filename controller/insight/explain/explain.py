@@ -17,7 +17,7 @@ from controller.inventory import Inventory, owed
 from controller.preemption import NoPlan, PreemptionPlan
 from controller.views.explanation import Explanation, GangDomain, GangExplanation, GangMember
 from hami_dra.api.core import Pod
-from hami_dra.api.printable import counted
+from hami_dra.api.printable import counted, listed
 
 MOST_NODES: Final = 1_000
 _NAMED: Final = 5
@@ -56,7 +56,7 @@ def with_gang(found: Explanation, gang: GangExplanation | None) -> Explanation:
     """Return the explanation of a gang's member: it is not placed where the gang is not."""
     if gang is None or gang.fits:
         return msgspec.structs.replace(found, gang=gang)
-    nodes = tuple(msgspec.structs.replace(node, chosen=False) if node.chosen else node for node in found.nodes)
+    nodes = tuple(msgspec.structs.replace(node, chosen=False) for node in found.nodes)
     return msgspec.structs.replace(
         found,
         gang=gang,
@@ -87,8 +87,7 @@ def with_plan(found: Explanation, plan: PreemptionPlan | NoPlan) -> Explanation:
 
 
 def _named(pods: Sequence[Pod]) -> str:
-    names = ", ".join([pod.key for pod in pods[:_NAMED]])
-    return f"{counted(len(pods), 'pod')} ({names}{', ...' if len(pods) > _NAMED else ''})"
+    return f"{counted(len(pods), 'pod')} ({listed([pod.key for pod in pods], _NAMED)})"
 
 
 def explained_gang(state: GangState, answer: UnitDecision | UnitRefusal) -> GangExplanation:

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import numpy as np
 
-from controller.allocation import NOT_OF_CLASS
+from controller.allocation import NOT_OF_CLASS, ResolvedRequest
 from controller.cluster.incremental import node_terms
 from controller.decide import Decision, Unschedulable, listing_annotations
 from controller.insight.explain import wording
@@ -128,9 +128,7 @@ def _terms(place: NodeSnapshot) -> Iterator[Term]:
     if any(name == _USED for name, _ in place.terms):
         uses, totals = place.loads
         for role, value, held, total in zip(wording.ROLES, node_terms(uses, totals), uses, totals, strict=True):
-            yield Term(
-                role, value, wording.of_total(held, total, role) if total else "not published: counted like the shares"
-            )
+            yield _term(role, value, held, total)
     for name, value in others:
         yield Term(name, sign * value or 0.0)
 
@@ -146,81 +144,57 @@ def _cards(picture: DecisionSnapshot, place: NodeSnapshot, *, chosen: bool) -> I
     devices = picture.devices[place.first : place.end]
     in_order = sorted(enumerate(devices), key=lambda each: (each[1].id.driver, each[1].index, each[1].id))
     for seen in picture.seen:
-        cards = picture.cards.take(positions)
+        view, cards, ask = seen.view, picture.cards.take(positions), seen.ask.take(positions)
         taken: frozenset[DeviceId] = frozenset()
         if chosen:
             _add_earlier(picture, seen, devices, cards)
-            taken = frozenset(device.id for view, device, _ in picture.picks if view is seen.view)
-        look = _Look(picture, seen, cards, seen.ask.take(positions), taken, searched=chosen)
+            taken = frozenset(device.id for request, device, _ in picture.picks if request is view)
+        listing = listing_annotations(picture.policies.stated.get(view.claim_key, ()), view.name)
+        terms = device_terms(cards, ask, picture.policies.for_claim(view.claim_key).weights)
+        is_scored = seen.ours and not picture.first_fit and not view.all_devices
         for position, device in in_order:
-            if seen.codes[place.first + position] != NOT_OF_CLASS:
-                yield look.at(device, position, CODES[seen.codes[place.first + position]])
-
-
-class _Look:
-    """One request and the cards of one node. `searched`: with scores that include earlier requests."""
-
-    def __init__(
-        self,
-        picture: DecisionSnapshot,
-        seen: RequestSnapshot,
-        cards: Cards,
-        ask: CardRequest,
-        taken: frozenset[DeviceId],
-        *,
-        searched: bool,
-    ) -> None:
-        self._view = seen.view
-        self._cards = cards
-        self._ask = ask
-        self._taken = taken
-        self._listing = listing_annotations(picture.policies.stated.get(seen.view.claim_key, ()), seen.view.name)
-        self._scores = picture.scores if searched else None
-        self._terms = device_terms(cards, ask, picture.policies.for_claim(seen.view.claim_key).weights)
-        self._is_scored = seen.ours and not picture.first_fit and not seen.view.all_devices
-
-    def at(self, device: Device, position: int, code: str) -> CardExplanation:
-        view = self._view
-        figures = _figures(self._cards, self._ask, position)
-        text = wording.refusal(code, figures, view, device, self._listing)
-        values = [float(column[position]) for column in self._terms]
-        score: float | None = None
-        if self._is_scored and not code:
-            score = sum(values)
-            if self._scores is not None:
-                score = self._offered(device, score)
+            if (number := seen.codes[place.first + position]) == NOT_OF_CLASS:
+                continue
+            code, figures = CODES[number], _figures(cards, ask, position)
+            text = wording.refusal(code, figures, view, device, listing)
+            values = [float(column[position]) for column in terms]
+            score = sum(values) if is_scored and not code else None
+            if score is not None and chosen:  # with what earlier requests of the pod took
+                score = _offered(picture, view, device, score, is_taken=device.id in taken)
                 text = text if score is not None else _BESIDE
-        return CardExplanation(
-            device=str(device.id),
-            uuid=device.string_attribute(device.profile.uuid),
-            product=device.string_attribute(device.profile.product),
-            index=-1 if device.index == UNNUMBERED else device.index,
-            claim=view.claim_key,
-            request=view.name,
-            code=code,
-            text=text,
-            score=score or 0.0,
-            terms=() if score is None or device.is_part else tuple(_card_terms(values, figures)),
-            chosen=device.id in self._taken,
-        )
+            yield CardExplanation(
+                device=str(device.id),
+                uuid=device.string_attribute(device.profile.uuid),
+                product=device.string_attribute(device.profile.product),
+                index=-1 if device.index == UNNUMBERED else device.index,
+                claim=view.claim_key,
+                request=view.name,
+                code=code,
+                text=text,
+                score=score or 0.0,
+                terms=() if score is None or device.is_part else tuple(_card_terms(values, figures)),
+                chosen=device.id in taken,
+            )
 
-    def _offered(self, device: Device, score: float) -> float | None:
-        """Return the card's score, None if the search met it only on branches that it abandoned."""
-        assert self._scores is not None
-        seen = self._scores.get((self._view.claim_key, self._view.name, device.id))
-        if seen is None or device.is_part or device.id in self._taken:
-            return seen
-        return seen if math.isclose(seen, score, rel_tol=1e-9) else None
+
+def _offered(
+    picture: DecisionSnapshot, view: ResolvedRequest, device: Device, score: float, *, is_taken: bool
+) -> float | None:
+    """Return the card's score in the search, None if it met the card only on branches that it abandoned."""
+    seen = picture.scores.get((view.claim_key, view.name, device.id))
+    if seen is None or device.is_part or is_taken:
+        return seen
+    return seen if math.isclose(seen, score, rel_tol=1e-9) else None
 
 
 def _card_terms(values: list[float], figures: wording.Figures) -> Iterator[Term]:
     for role, name in enumerate(wording.ROLES):
-        held, total = figures.used[role] + figures.asked[role], figures.total[role]
-        yield Term(
-            name,
-            values[role],
-            wording.of_total(held, total, name) if total else "not published: counted like the shares",
-        )
+        yield _term(name, values[role], figures.used[role] + figures.asked[role], figures.total[role])
+
+
+def _term(role: str, value: float, held: int, total: int) -> Term:
+    text = wording.of_total(held, total, role) if total else "not published: counted like the shares"
+    return Term(role, value, text)
 
 
 def _figures(cards: Cards, ask: CardRequest, place: int) -> wording.Figures:

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from controller.decide import MOST_OVERESTIMATED, SchedulingRequest, Trace
+from controller.decide import MOST_OVERESTIMATED, Decision, SchedulingRequest, Trace, Unschedulable
 from controller.inventory import Inventory
 from controller.scoring import best_node
 from controller.views.explanation import NAME, NOMINATED, PREFERENCE, RANK, SCORE, TIE, TOPOLOGY, RunnerUp
@@ -44,13 +44,46 @@ class NodePlacing(Struct, frozen=True):
 
 
 class Contenders:
-    def __init__(self, inventory: Inventory, scheduling_request: SchedulingRequest, trace: Trace) -> None:
+    """The nodes of one decision: the chosen one, the runner-up, and the others."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        scheduling_request: SchedulingRequest,
+        trace: Trace,
+        answer: Decision | Unschedulable,
+    ) -> None:
         self._inventory = inventory
+        self._answer = answer
         self._node_policy = scheduling_request.policies.node_policy
         self._preferred = scheduling_request.preferred_node
         self.trace = trace
         vain = [row for row, worth in trace.tried.items() if worth is None]
         self._fitting = trace.fitting[~np.isin(trace.fitting, vain)] if vain else trace.fitting
+        self._chosen = inventory.nodes.index_of(answer.node) if isinstance(answer, Decision) else -1
+        self._second = self._runner_up_of(self._chosen) if self._chosen >= 0 else -1
+        self._first = [row for row in (self._chosen, self._second) if row >= 0]
+
+    def all(self, most: int) -> list[int]:
+        """Return the rows of all nodes: the chosen one, the runner-up, others that fit, those that do not."""
+        fitting = self._in_order().tolist() if self._chosen >= 0 else []
+        return list(dict.fromkeys([*self._first, *fitting, *self._unfit(fitting)]))[:most]
+
+    def best(self, most: int) -> list[int]:
+        """Return the rows of those that the answer names, with the chosen one and the runner-up before them."""
+        index_of, answer = self._inventory.nodes.index_of, self._answer
+        named = [name for name, _ in answer.fitting] if isinstance(answer, Decision) else answer.nodes
+        rows = dict.fromkeys([*self._first, *map(index_of, named)])
+        return [row for row in rows if row >= 0][:most]
+
+    def _unfit(self, fitting: list[int]) -> list[int]:
+        """Return the nodes that do not fit: those that failed for their cards first, each group by name."""
+        nodes = self._inventory.nodes
+        others = nodes.present[: nodes.size].copy()
+        others[fitting] = False
+        rows = np.flatnonzero(others)
+        found: list[int] = rows[np.lexsort((nodes.rank[rows], ~self.trace.verdicts.mask[rows]))].tolist()
+        return found
 
     def placings(self, rows: Positions) -> list[NodePlacing]:
         estimates, tried = self.trace.estimates, self.trace.tried
@@ -67,7 +100,7 @@ class Contenders:
         found: list[bool] = np.isin(rows, self._fitting).tolist()
         return found
 
-    def in_order(self) -> Ints:
+    def _in_order(self) -> Ints:
         """Return the rows of all nodes that fit, best estimate first."""
         rows, estimates = self._fitting, self.trace.estimates
         values = self.trace.ranking.values[rows]
@@ -81,7 +114,7 @@ class Contenders:
         )
         return rows[np.lexsort(keys)]
 
-    def second(self, chosen: int) -> int:
+    def _runner_up_of(self, chosen: int) -> int:
         """Return the row of the node that would have been chosen without `chosen`; -1 if none fits."""
         rows, estimates = self._fitting[self._fitting != chosen], self.trace.estimates
         if not rows.size:
@@ -103,9 +136,11 @@ class Contenders:
             if worth is not None
         )
 
-    def runner_up(self, chosen: int, second: int) -> RunnerUp:
-        """Return why `second` came after `chosen`."""
-        first, other = self.placings(np.array([chosen, second], dtype=np.intp))
+    def runner_up(self) -> RunnerUp | None:
+        """Return the runner-up, and why it came after the chosen node."""
+        if self._second < 0:
+            return None
+        first, other = self.placings(np.array(self._first, dtype=np.intp))
         nodes = self._inventory.nodes
         because, lost_by = NAME, 0.0
         sign = -1.0 if self._node_policy == names.SPREAD else 1.0
@@ -119,7 +154,7 @@ class Contenders:
             if ahead:
                 because, lost_by = key, ahead
                 break
-        if lost_by < 0 and nodes.names[chosen] == self._preferred:
+        if lost_by < 0 and nodes.names[self._chosen] == self._preferred:
             because, lost_by = NOMINATED, 0.0
         if because == SCORE:
             better = "the lower" if sign < 0 else "the higher"
@@ -128,4 +163,4 @@ class Contenders:
             text = _WORDS[because]
         if lost_by < 0:
             text = _SEARCH_ENDED if self._overestimated() >= MOST_OVERESTIMATED else _LATER_GROUP
-        return RunnerUp(nodes.names[second], other.value, lost_by, because, text)
+        return RunnerUp(nodes.names[self._second], other.value, lost_by, because, text)

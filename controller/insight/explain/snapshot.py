@@ -108,10 +108,10 @@ def take(
     if trace is None:
         return picture
     whole = most is not None or inventory.nodes.count <= FEW
-    rows = _Rows(inventory, scheduling_request, trace, answer)
-    shown = rows.shown(FEW if most is None else most, whole=whole)
+    rivals = Contenders(inventory, scheduling_request, trace, answer)
+    shown = rivals.all(FEW if most is None else most) if whole else rivals.best(SHOWN)
     picture.left_out = inventory.nodes.count - len(shown)
-    picture.runner_up = rows.runner_up()
+    picture.runner_up = rivals.runner_up()
     if whole:
         report = trace.report(inventory, 0)
         picture.reasons = dict(report.reasons)
@@ -120,7 +120,7 @@ def take(
         known = answer.nodes if isinstance(answer, Unschedulable) else {}
         reasons = [dict(known.get(inventory.nodes.names[row], {})) for row in shown]
     in_words = most is not None or isinstance(answer, Unschedulable)
-    _add_nodes(picture, inventory, rows.rivals, shown, reasons, in_words=in_words)
+    _add_nodes(picture, inventory, rivals, shown, reasons, in_words=in_words)
     _add_cards(picture, inventory, trace, shown)
     return picture
 
@@ -162,47 +162,6 @@ def bare(
         reasons=answer.reasons if isinstance(answer, Unschedulable) else _NOTHING,
         left_out=inventory.nodes.count,
     )
-
-
-class _Rows:
-    """Selects the nodes to show."""
-
-    def __init__(
-        self,
-        inventory: Inventory,
-        scheduling_request: SchedulingRequest,
-        trace: Trace,
-        answer: Decision | Unschedulable,
-    ) -> None:
-        self._inventory = inventory
-        self._trace = trace
-        self._answer = answer
-        self.rivals = Contenders(inventory, scheduling_request, trace)
-        self._chosen = inventory.nodes.index_of(answer.node) if isinstance(answer, Decision) else -1
-        self._second = self.rivals.second(self._chosen) if self._chosen >= 0 else -1
-
-    def runner_up(self) -> RunnerUp | None:
-        return self.rivals.runner_up(self._chosen, self._second) if self._second >= 0 else None
-
-    def shown(self, most: int, *, whole: bool) -> list[int]:
-        first = [row for row in (self._chosen, self._second) if row >= 0]
-        if whole:
-            fitting = self.rivals.in_order().tolist() if self._chosen >= 0 else []
-            order = dict.fromkeys([*first, *fitting, *self._unfit(fitting)])
-            return list(order)[:most]
-        nodes = self._inventory.nodes
-        named = [name for name, _ in self._answer.fitting] if isinstance(self._answer, Decision) else self._answer.nodes
-        order = dict.fromkeys([*first, *(nodes.index_of(name) for name in named)])
-        return [row for row in order if row >= 0][:SHOWN]
-
-    def _unfit(self, fitting: list[int]) -> list[int]:
-        """Return the nodes that do not fit: those that failed for their cards first, each group by name."""
-        nodes = self._inventory.nodes
-        others = nodes.present[: nodes.size].copy()
-        others[fitting] = False
-        rows = np.flatnonzero(others)
-        found: list[int] = rows[np.lexsort((nodes.rank[rows], ~self._trace.verdicts.mask[rows]))].tolist()
-        return found
 
 
 def _add_nodes(

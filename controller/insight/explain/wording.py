@@ -113,7 +113,7 @@ def refusal(
             text = f"its {used[_SLOTS]} tenants have another quality of service"
         case _:
             text = _TEXTS.get(code, "")
-    return _cut(text)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
 def amount(number: int, role: str) -> str:
@@ -142,10 +142,6 @@ def _wanted(view: ResolvedRequest, device: Device, capacity: str | None) -> str:
     if percent is None or capacity != device.profile.memory:
         return "all"
     return amount(device.card_memory * percent // 100, "memory") if device.card_memory else f"{percent}%"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
 def _requested(view: ResolvedRequest, listing: Sequence[tuple[str, str]]) -> str:

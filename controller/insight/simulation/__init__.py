@@ -1,5 +1,4 @@
-"""Placement of the pods of manifests, one by one, without a cluster: the engine of `hami-dra
-simulate`.
+"""Placement of the pods of manifests, one by one, without a cluster: the engine of `hami-dra simulate`.
 
 Called by the command. In: parsed documents and `SimulationSettings`. Out: a `SimulationReport`.
 Runs the same conversion, policies and `decide` as the controller. The differences: every driver

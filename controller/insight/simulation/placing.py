@@ -206,7 +206,7 @@ class Placing:
         for key, refusal in decision.refused.items():
             if (request := requests.get(key)) is not None:
                 self._explain(request, decision.gang)
-            self.report.refused(key, refusal.message, refusal.error, refusal.reasons, refusal.reason)
+            self.report.refused(key, refusal)
 
     def _explain(self, request: SchedulingRequest, gang: GangExplanation | None) -> None:
         """Explain the decision if the pod is the one that was named."""

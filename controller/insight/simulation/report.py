@@ -13,16 +13,14 @@
 """
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct, field
 
-from controller.decide import Score
+from controller.decide import Score, Unschedulable
 from controller.gangs import GangState
 from controller.preemption import PreemptionPlan
-from controller.reasons import Reason
 from controller.views.explanation import Explanation
 from hami_dra.api.quantity import InvalidQuantity, Quantity
 from hami_dra.api.resource import ResourceClaim
@@ -57,17 +55,9 @@ class SimulationReport(Struct):
         score_json = {"node": round(score.node, _DIGITS), "devices": devices}
         self.placements.append({"pod": pod, "node": node, "claims": list(claims), "score": score_json})
 
-    def refused(
-        self,
-        pod: str,
-        message: str,
-        error: str,
-        reasons: Mapping[str, int] = MappingProxyType({}),
-        reason: Reason | None = None,
-    ) -> None:
-        """`reasons`: by code, the number of devices or nodes; `reason`: what the message says."""
-        parts = {"reason": msgspec.to_builtins(reason)} if reason is not None else {}
-        self.unplaced.append({"pod": pod, "reasons": dict(reasons), "message": message, "error": error, **parts})
+    def refused(self, pod: str, refusal: Unschedulable) -> None:
+        found: Json = {"pod": pod, "reasons": dict(refusal.reasons), "message": refusal.message, "error": refusal.error}
+        self.unplaced.append(found | ({"reason": msgspec.to_builtins(refusal.reason)} if refusal.reason else {}))
 
     def preempted(self, plan: PreemptionPlan) -> None:
         """Note the pods of a unit; the first of them with the victims, and the terminating pods that they wait for."""
@@ -79,7 +69,7 @@ class SimulationReport(Struct):
                 entry |= {"reclaims": msgspec.to_builtins(plan.reclaims)} if plan.reclaims else {}
             self.preemptions = [*(self.preemptions or ()), entry]
 
-    def gang(self, state: GangState, *, placed: int, domain: str = "", message: str = "") -> None:
+    def gang(self, state: GangState, *, placed: int, domain: str, message: str) -> None:
         """`placed`: number of members that this simulation placed."""
         self.gangs.append(
             {
@@ -106,15 +96,11 @@ def claim_entry(pod_claim_name: str, claim: ResourceClaim, allocation: Mapping[s
 def _canonical(allocation: Mapping[str, Any]) -> Json:
     """Return the allocation with `devices.results`, even if empty, and canonical quantities."""
     devices = allocation.get("devices") or {}
-    results = [_canonical_result(result) for result in devices.get("results") or ()]
+    results = [dict(result) for result in devices.get("results") or ()]
+    for result in results:
+        if (consumed := result.get("consumedCapacity")) is not None:
+            result["consumedCapacity"] = {name: _quantity(amount) for name, amount in consumed.items()}
     return {**allocation, "devices": {**devices, "results": results}}
-
-
-def _canonical_result(result: Mapping[str, Any]) -> Json:
-    consumed = result.get("consumedCapacity")
-    if consumed is None:
-        return dict(result)
-    return {**result, "consumedCapacity": {name: _quantity(amount) for name, amount in consumed.items()}}
 
 
 def _quantity(amount: Any) -> str:

@@ -23,13 +23,8 @@ def of_ephemeral_volumes(pod: Pod, raw: Mapping[str, Any]) -> Iterator[Raw]:
     for volume in _listed(raw.get("spec"), "volumes"):
         template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
         if isinstance(template, dict):
-            metadata = {
-                **(template.get("metadata") or {}),
-                "name": f"{pod.metadata.name}-{volume.get('name', '')}",
-                "namespace": pod.metadata.namespace,
-                "ownerReferences": [owner],
-            }
-            yield {"metadata": metadata, "spec": template.get("spec") or {}}
+            name = f"{pod.metadata.name}-{volume.get('name', '')}"
+            yield _claim(template, name=name, namespace=pod.metadata.namespace, ownerReferences=[owner])
 
 
 def with_default_class(claim: PersistentVolumeClaim, classes: Iterable[StorageClass]) -> PersistentVolumeClaim:
@@ -51,14 +46,7 @@ def with_default_class(claim: PersistentVolumeClaim, classes: Iterable[StorageCl
 def of_stateful_set(workload: Mapping[str, Any], pod_name: str, namespace: str) -> list[Raw]:
     """Return the claims that the StatefulSet controller creates for one of its pods."""
     return [
-        {
-            "metadata": {
-                **(template.get("metadata") or {}),
-                "name": f"{_name(template)}-{pod_name}",
-                "namespace": namespace,
-            },
-            "spec": template.get("spec") or {},
-        }
+        _claim(template, name=f"{_name(template)}-{pod_name}", namespace=namespace)
         for template in _listed(workload.get("spec"), "volumeClaimTemplates")
     ]
 
@@ -73,6 +61,10 @@ def with_claims(spec: Mapping[str, Any], workload: Mapping[str, Any], pod_name: 
     others = [each for each in _listed(spec, "volumes") if each.get("name") not in claims]
     own = [{"name": name, "persistentVolumeClaim": {"claimName": claim}} for name, claim in claims.items()]
     return {**spec, "volumes": [*others, *own]}
+
+
+def _claim(template: Raw, **metadata: Any) -> Raw:
+    return {"metadata": {**(template.get("metadata") or {}), **metadata}, "spec": template.get("spec") or {}}
 
 
 def _listed(holder: Any, field: str) -> Sequence[Raw]:

@@ -20,6 +20,7 @@ from hami_dra.api.errors import InputError
 from hami_dra.api.meta import belongs_to_node
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_finished, is_live
+from hami_dra.api.printable import listed
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.kube.documents import Document
 
@@ -156,8 +157,8 @@ def _check_nodes(state: SimulatedState, change: Change) -> None:
     there = state.nodes
     for name in change.without_nodes:
         if name not in there:
-            known = ", ".join(sorted(there)[:10]) + (", ..." if len(there) > 10 else "")
-            raise BadChange(f"without node {name}: there is no such node; there are {known or 'none'}")
+            known = listed(sorted(there), 10) or "none"
+            raise BadChange(f"without node {name}: there is no such node; there are {known}")
 
 
 def _check_additions(state: SimulatedState, change: Change) -> None:

@@ -14,8 +14,8 @@ from msgspec import Struct
 from controller.insight.simulation import Played, SimulatedCluster, play
 from controller.insight.whatif.change import BadChange, Change, Changed, SimulatedState, apply, state_of
 from controller.insight.whatif.conclusion import conclusion
-from controller.views.comparison import Comparison, Eviction, Move, NodeChange, PackingChange, Placement, Unplaced
-from controller.views.overview import CardTable, NodeView, Packing, PlacedPod, driver_rank, overview
+from controller.views.comparison import Comparison, Eviction, Move, NodeChange, Placement, Unplaced, packing_changes
+from controller.views.overview import CardTable, NodeView, PlacedPod, overview
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.printable import counted
 from hami_dra.api.similar_names import similar
@@ -25,11 +25,9 @@ OnProgress = Callable[[str, int, int], None]
 """(current step, pods done, pods in total)"""
 
 
-def _quiet(what: str, done: int, total: int) -> None:
-    pass
-
-
-def compare(documents: Iterable[Document], change: Change, progress: OnProgress = _quiet) -> Comparison:
+def compare(
+    documents: Iterable[Document], change: Change, progress: OnProgress = lambda _what, _done, _total: None
+) -> Comparison:
     """Return how the states differ. Raises BadManifest, BadChange."""
     if change.is_nothing:
         raise BadChange(
@@ -56,14 +54,10 @@ def _check_preemptors(state: SimulatedState, change: Change, after: Played) -> N
     for key in change.preemptors:
         if key not in waiting:
             pod = state.pods.get(key)
-            problem = (
-                f"it waits for no node (it is on {pod.spec.node_name})"
-                if pod is not None and pod.spec.node_name
-                else ""
-            )
-            raise BadChange(
-                f"preemption for pod {key}: {problem or f'no pod of this name waits{similar(key, waiting)}'}"
-            )
+            problem = f"no pod of this name waits{similar(key, waiting)}"
+            if pod is not None and pod.spec.node_name:
+                problem = f"it waits for no node (it is on {pod.spec.node_name})"
+            raise BadChange(f"preemption for pod {key}: {problem}")
 
 
 class _Side:
@@ -76,7 +70,7 @@ class _Side:
         self.cards = _cards(view)
         seen = overview(view.inventory, (), ())
         self.nodes: Mapping[str, NodeView] = {each.node: each for each in seen.nodes}
-        self.packing: Mapping[str, Packing] = {each.driver: each for each in seen.packing}
+        self.packing = seen.packing
         self.held = {card for card, (_, held) in self.cards.items() if held}
         self.holding_nodes = {node for node, held in self.cards.values() if held and node}
         self.pods = Counter(each.node for each in self.placements.values() if each.devices)
@@ -142,7 +136,7 @@ class _Differences(Struct, frozen=True):
             emptied_nodes=tuple(sorted((before.holding_nodes - after.holding_nodes) & kept_nodes)),
             filled_nodes=tuple(sorted(after.holding_nodes - before.holding_nodes)),
             nodes=self._nodes(),
-            vendors=self._vendors(),
+            vendors=packing_changes(before.packing, after.packing),
             conclusion="",
             notes=tuple(dict.fromkeys([*notes, *self._remarks()])),
         )
@@ -198,16 +192,6 @@ class _Differences(Struct, frozen=True):
             )
             for name in sorted(before.nodes.keys() | after.nodes.keys())
         )
-
-    def _vendors(self) -> tuple[PackingChange, ...]:
-        before, after = self.before.packing, self.after.packing
-        found = []
-        for driver in sorted(before.keys() | after.keys(), key=driver_rank):
-            some = before.get(driver) or after[driver]
-            found.append(
-                PackingChange(vendor=some.vendor, driver=driver, before=before.get(driver), after=after.get(driver))
-            )
-        return tuple(found)
 
     def _remarks(self) -> Iterable[str]:
         for entry in self.after.played.report.preemptions or ():

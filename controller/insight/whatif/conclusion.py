@@ -9,6 +9,7 @@ from typing import Final
 
 from controller.insight.whatif.change import DEVICE_AXIS, NODE_AXIS, WEIGHTS_AXIS, Change
 from controller.views.comparison import Comparison, Unplaced
+from hami_dra.api.printable import counted
 
 _AXES: Final = {NODE_AXIS: "node policy", DEVICE_AXIS: "device policy", WEIGHTS_AXIS: "packing weights"}
 _NAMED: Final = 5
@@ -27,9 +28,7 @@ def conclusion(found: Comparison, change: Change, *, waiting: bool) -> str:
 
 
 def _subject(change: Change) -> str:
-    several = []
-    for annotation, value in change.policies:
-        several.append(f"{_AXES[annotation]} {value}")
+    several = [f"{_AXES[annotation]} {value}" for annotation, value in change.policies]
     if change.replace:
         several.append("placing all pods again")
     if change.without_nodes:
@@ -43,16 +42,12 @@ def _subject(change: Change) -> str:
 
 
 def _effect(found: Comparison) -> str:
-    cards = []
-    if found.freed_cards:
-        cards.append(f"free {len(found.freed_cards)}")
+    cards = [f"free {len(found.freed_cards)}"] if found.freed_cards else []
     if found.taken_cards:
-        cards.append(
-            f"take {len(found.taken_cards)} more" if not found.freed_cards else f"take {len(found.taken_cards)}"
-        )
+        cards.append(f"take {len(found.taken_cards)}{'' if found.freed_cards else ' more'}")
     said = []
     if cards:
-        said.append(f"{_list(cards)} of {_number(found.cards_after, 'device')}")
+        said.append(f"{_list(cards)} of {counted(found.cards_after, 'device')}")
     if found.emptied_nodes:
         said.append(f"empty {_named('node', found.emptied_nodes)}")
     if found.filled_nodes:
@@ -63,11 +58,8 @@ def _effect(found: Comparison) -> str:
 
 
 def _moves(found: Comparison) -> str:
-    said = []
-    if found.moved:
-        said.append(f"moving {_number(len(found.moved), 'pod')}")
-    if found.placed:
-        said.append(f"placing {_number(len(found.placed), 'more pod')}")
+    said = [f"moving {counted(len(found.moved), 'pod')}"] if found.moved else []
+    said += [f"placing {counted(len(found.placed), 'more pod')}"] if found.placed else []
     return f", {_list(said)}" if said else ""
 
 
@@ -78,16 +70,16 @@ def _lost(lost: Sequence[Unplaced]) -> Iterable[str]:
             pods_of.setdefault(each.error or each.message, []).append(each.pod)
         named = ", ".join(f"{_list(pods)} ({why})" for why, pods in pods_of.items())
         more = f", and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
-        yield f"{_number(len(lost), 'pod')} would not fit: {named}{more}"
+        yield f"{counted(len(lost), 'pod')} would not fit: {named}{more}"
 
 
 def _others(found: Comparison) -> Iterable[str]:
     if found.evicted:
         yield f"{_named('pod', [each.pod for each in found.evicted])} would be evicted"
     if found.gone:
-        yield f"{_number(len(found.gone), 'pod')} would go with the node" + ("s" if len(found.gone) > 1 else "")
+        yield f"{counted(len(found.gone), 'pod')} would go with the node" + ("s" if len(found.gone) > 1 else "")
     if still := len(found.unplaced) - len(found.lost):
-        yield f"{_number(still, 'pod')} {'has' if still == 1 else 'have'} no place either way"
+        yield f"{counted(still, 'pod')} {'has' if still == 1 else 'have'} no place either way"
 
 
 def _anything(found: Comparison) -> bool:
@@ -105,12 +97,8 @@ def _anything(found: Comparison) -> bool:
 
 def _named(what: str, several: Sequence[str]) -> str:
     if len(several) > _NAMED:
-        return _number(len(several), what)
+        return counted(len(several), what)
     return f"{what}{'s' if len(several) > 1 else ''} {_list(several)}"
-
-
-def _number(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _list(several: Sequence[str]) -> str:

@@ -63,25 +63,21 @@ def container_uses(text: str) -> dict[str, tuple[ContainerUse, ...]]:
     """Return the containers whose use is known by uuid of the card, ordered by namespace, pod, container."""
     found: dict[tuple[str, ...], ContainerUse] = {}
     for sample in samples_of(text, _LIMITS):
-        _add(found, sample.name, sample.labels, sample.value)
+        key = tuple(sample.labels.get(name, "") for name in _LABELS)
+        if all(key) and (key in found or len(found) < _MOST):
+            namespace, pod, container, _ = key
+            use = found.get(key, ContainerUse(namespace=namespace, pod=pod, container=container))
+            match sample.name:
+                case names.METRIC_CONTAINER_MEMORY:
+                    use = replace(use, memory_used=int(sample.value))
+                case names.METRIC_CONTAINER_LIMIT:
+                    use = replace(use, memory_limit=int(sample.value))
+                case _:
+                    use = replace(use, utilization=_WHOLE * sample.value)
+            found[key] = use
     by_card: dict[str, list[ContainerUse]] = {}
     for key in sorted(found):
         use = found[key]
         if use.memory_used is not None or use.utilization is not None:
             by_card.setdefault(key[-1], []).append(use)
     return {uuid: tuple(uses) for uuid, uses in by_card.items()}
-
-
-def _add(found: dict[tuple[str, ...], ContainerUse], metric: str, labels: Mapping[str, str], value: float) -> None:
-    key = tuple(labels.get(name, "") for name in _LABELS)
-    if not all(key) or (key not in found and len(found) >= _MOST):
-        return
-    namespace, pod, container, _ = key
-    use = found.get(key, ContainerUse(namespace=namespace, pod=pod, container=container))
-    if metric == names.METRIC_CONTAINER_MEMORY:
-        use = replace(use, memory_used=int(value))
-    elif metric == names.METRIC_CONTAINER_LIMIT:
-        use = replace(use, memory_limit=int(value))
-    else:
-        use = replace(use, utilization=_WHOLE * value)
-    found[key] = use

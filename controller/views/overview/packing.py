@@ -27,17 +27,11 @@ from typing import Final
 import numpy as np
 
 from controller.cluster.incremental import sums
-from controller.inventory import Inventory
 from controller.views.overview.card_table import CardTable, vendor_name
 from controller.views.overview.model import Packing
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 
 ISLAND_SIZES: Final = (2, 4, 8)
-
-
-def figures(inventory: Inventory) -> tuple[Packing, ...]:
-    """Return the figures once. For repeated calls keep a `CardTable` and call `packing`."""
-    return packing(CardTable(inventory))
 
 
 def packing(table: CardTable) -> tuple[Packing, ...]:

@@ -11,6 +11,7 @@ Cards are values, built one by one: some 10 microseconds each. Callers that need
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
+from typing import Final
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from controller.views.overview.tenancies import Tenancies
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.resource import ResourceClaim
+
+_AMOUNTS: Final = ("memory_total", "memory_used", "cores_total", "cores_used", "shares_total", "shares_used")
 
 
 def overview(
@@ -199,12 +202,7 @@ def _node(table: CardTable, name: str, cards: list[Card]) -> NodeView:
         cards=len(cards),
         free_cards=sum(card.free for card in cards),
         troubled_cards=sum(bool(card.health) or (card.cordoned and not cordoned) for card in cards),
-        memory_total=sum(card.memory_total for card in cards),
-        memory_used=sum(card.memory_used for card in cards),
-        cores_total=sum(card.cores_total for card in cards),
-        cores_used=sum(card.cores_used for card in cards),
-        shares_total=sum(card.shares_total for card in cards),
-        shares_used=sum(card.shares_used for card in cards),
+        **{name: sum(getattr(card, name) for card in cards) for name in _AMOUNTS},
     )
 
 

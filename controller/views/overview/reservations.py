@@ -1,5 +1,4 @@
-"""Devices that are kept for pods which do not run yet: why a device is not free although nothing
-runs on it.
+"""Devices that are kept for pods which do not run yet: why a device is not free although nothing runs on it.
 
 Used by `read` and the dashboard. In: an inventory, pods, claims, gangs. Out: `Reservation`s. Pure.
 The waiting members of gangs have them: their devices are assumed or allocated while the gang is

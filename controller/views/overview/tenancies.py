@@ -36,15 +36,13 @@ class Tenancies:
         users = _users(pods, {claim.key for claim in allocated if not claim.status.reserved_for})
         self._held: dict[DeviceId, list[_Tenancy]] = defaultdict(list)
         for claim in sorted(allocated, key=lambda claim: claim.key):
-            consumers = tuple(
-                sorted({each.name for each in claim.status.reserved_for if each.resource == "pods"})
-            ) or tuple(sorted(users.get(claim.key, ())))
+            reserved = {each.name for each in claim.status.reserved_for if each.resource == "pods"}
+            consumers = tuple(sorted(reserved or users.get(claim.key, set())))
             namespace, name = claim.metadata.namespace, claim.metadata.name
             for holding in holdings_of(claim.status.allocation):
                 self._held[holding.device].append(_Tenancy(namespace, name, consumers, holding))
-            for device in {
-                DeviceId(each.driver, each.pool, each.device) for each in claim.results if each.admin_access
-            }:
+            watched = {DeviceId(each.driver, each.pool, each.device) for each in claim.results if each.admin_access}
+            for device in watched:
                 self._held[device].append(_Tenancy(namespace, name, consumers, None))
         for gone in vanished:
             names = tuple(each.key.rpartition("/")[2] for each in gone.holders)

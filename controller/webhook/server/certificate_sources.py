@@ -75,8 +75,7 @@ class CertificateSource(Protocol):
 
 @dataclass(slots=True)
 class AuthorityFiles:
-    """An authority created at installation: `ca.crt` and `ca.key` in a folder, from a mounted
-    Secret.
+    """An authority created at installation: `ca.crt` and `ca.key` in a folder, from a mounted Secret.
 
     The API server trusts the authority already, so no right in the cluster is needed. Each replica
     has a certificate of its own, which exists only in its memory.

@@ -56,7 +56,7 @@ def renewed(material: Material | None, hosts: Sequence[str], now: datetime) -> M
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _new_serving(key, hosts, authorities[0], authority_key, now)
     return Material(
-        authorities=b"".join(_pem(one) for one in authorities),
+        authorities=b"".join(map(_pem, authorities)),
         authority_key=_key_pem(authority_key),
         certificate=_pem(certificate),
         key=_key_pem(key),

@@ -1,5 +1,4 @@
-"""The admission server: HTTPS, /mutate, /advise, /healthz, /readyz, /metrics, and self-renewing
-certificates.
+"""The admission server: HTTPS, /mutate, /advise, /healthz, /readyz, /metrics, and self-renewing certificates.
 
 Called by `hami-dra webhook` and by tests. In: a `Cluster` and `WebhookSettings`. Runs until
 cancelled; any number of replicas may run in parallel. `controller.webhook.convert` decides what
@@ -25,7 +24,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final, Self
@@ -45,6 +44,7 @@ from controller.webhook.server.certificates import BadAuthority
 from hami_dra.api import names
 from hami_dra.httpserver import Limits, listening, server_context, stamp_of
 from hami_dra.kube.protocol import Cluster, ClusterError
+from hami_dra.kube.waiting import running
 
 _BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
 
@@ -93,6 +93,7 @@ class WebhookMetrics:
 
 log = logging.getLogger(__name__)
 
+Review = Callable[[object], Awaitable[dict[str, Any]]]
 _LARGEST_REVIEW: Final = 4 << 20
 """Bytes: a pod of the largest size that etcd accepts (1.5 MiB), in an AdmissionReview, with room to spare."""
 _LONGEST_REASON: Final = 300
@@ -159,8 +160,7 @@ class Server:
                 app, settings.host, settings.port, limits=settings.limits, tls=self._tls, shutdown_timeout=_FAREWELL
             )
         )
-        upkeep = asyncio.create_task(self._look_after_certificates())
-        self._running.push_async_callback(_end, upkeep)
+        await self._running.enter_async_context(running(self._look_after_certificates()))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -212,12 +212,6 @@ class Server:
             self._client_ca_read = stamp
 
 
-async def _end(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
-
-
 async def serve(cluster: Cluster, settings: WebhookSettings | None = None) -> None:
     """Serve until cancelled."""
     async with Server(cluster, settings) as server:
@@ -235,33 +229,25 @@ def application(
     """`not_ready`: why no request may come yet. `clients_show_certificates`: others get no answer."""
     counted = metrics or WebhookMetrics()
 
-    async def answered(
-        request: web.Request,
-        review: Callable[[object], Awaitable[dict[str, Any]]],
-        count: Callable[[dict[str, Any]], None],
-    ) -> web.Response:
-        if clients_show_certificates and not _peer_certificate(request):
-            counted.reviews.labels("unreadable").inc()
-            return web.Response(status=403, text="only the API server may send reviews, with its client certificate")
-        data = await request.read()
-        try:
-            body = msgspec.json.decode(data)
-            with counted.seconds.time():
-                answer = await review(body)
-        except Exception as error:  # noqa: BLE001 (bad input of any kind is answered with 400, without a traceback)
-            counted.reviews.labels("unreadable").inc()
-            return _unreadable(request, error)
-        count(answer)
-        return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+    def reviewing(path: str, review: Review, count: Callable[[dict[str, Any]], None]) -> web.RouteDef:
+        async def answered(request: web.Request) -> web.Response:
+            if clients_show_certificates and not _peer_certificate(request):
+                counted.reviews.labels("unreadable").inc()
+                return web.Response(
+                    status=403, text="only the API server may send reviews, with its client certificate"
+                )
+            data = await request.read()
+            try:
+                body = msgspec.json.decode(data)
+                with counted.seconds.time():
+                    answer = await review(body)
+            except Exception as error:  # noqa: BLE001 (bad input of any kind is answered with 400, without a traceback)
+                counted.reviews.labels("unreadable").inc()
+                return _unreadable(request, error)
+            count(answer)
+            return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
 
-    async def mutate(request: web.Request) -> web.Response:
-        return await answered(request, admission.review, counted.reviewed)
-
-    def advising(*, converted: bool) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def advise(request: web.Request) -> web.Response:
-            return await answered(request, partial(admission.advise, converted=converted), counted.advised)
-
-        return advise
+        return web.post(path, answered)
 
     async def healthz(_request: web.Request) -> web.Response:
         return web.Response(text="ok")
@@ -274,10 +260,14 @@ def application(
         return web.Response(body=generate_latest(counted.registry), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
     app = web.Application(client_max_size=_LARGEST_REVIEW)
-    app.add_routes([web.post("/mutate", mutate), web.get("/healthz", healthz), web.get("/readyz", readyz)])
-    app.add_routes([web.post("/advise", advising(converted=True))])
-    app.add_routes([web.post("/advise-unconverted", advising(converted=False))])
-    app.add_routes([web.get("/metrics", exposition)])
+    app.add_routes(
+        [
+            reviewing("/mutate", admission.review, counted.reviewed),
+            reviewing("/advise", partial(admission.advise, converted=True), counted.advised),
+            reviewing("/advise-unconverted", partial(admission.advise, converted=False), counted.advised),
+        ]
+    )
+    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", exposition)])
     return app
 
 

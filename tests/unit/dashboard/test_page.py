@@ -113,9 +113,8 @@ def test_words_of_manifests_are_text_everywhere_also_in_drawings():
         assert "70 W" in text
         assert "12%" in text
     page = pages.Page("/device", "device.html", "Device", "/nodes", lambda _: {})
-    whole = render.whole(
-        page, render.fragment("device.html", context, "en"), Preferences(), here=f"/device?id={EVIL}", state=STATE
-    )
+    frame = render.Frame(page, here=f"/device?id={EVIL}", state=STATE)
+    whole = render.whole(frame, render.fragment("device.html", context, "en"), Preferences())
     assert re.findall(r"<script(?! src=\"/static/)", whole) == []
     assert EVIL not in whole
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from controller.inventory.inventory import Inventory
 from controller.views.overview.card_table import CardTable
 from controller.views.overview.model import Overview
-from controller.views.overview.packing import figures, packing
+from controller.views.overview.packing import packing
 from controller.views.overview.read import overview
 from hami_dra.api import names
 from hami_dra.api.resource import DeviceTaintRule
@@ -15,6 +15,10 @@ from hami_dra.vendors.profiles import BUILT_IN_PROFILES, DriverProfiles, profile
 from tests.cards import DRIVER, card, claim, node, pod, slice_of, whole
 
 GIB = 1 << 30
+
+
+def figures(inventory):
+    return packing(CardTable(inventory))
 
 
 def linked(index, group=1, **extra):

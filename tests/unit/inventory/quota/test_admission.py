@@ -24,7 +24,7 @@ def pod(*containers, init=()):
 
 
 def refusals(raw, *quotas):
-    return excesses(convert_pod(raw, "default").request, quotas, LEGACY_VENDORS)
+    return excesses(convert_pod(raw, "default").request, quotas)
 
 
 def test_a_guarantee_refuses_nothing():
