@@ -132,7 +132,7 @@ class ControllerPreemption(PreemptionOptions, frozen=True, kw_only=True):
         int,
         Option(
             "Pods that are evicted in a minute at most, for all others together; one that needs more waits for a minute without.",
-            Form(least=1),
+            Form(least=1, most=1_000_000),
         ),
     ] = 60
 
