@@ -92,7 +92,6 @@ class Preemptor:
         self._holds = Holds(self.assumed_pods)
         self._left_claims = LeftClaims(self.context)
         self._reservations = Reservations(self.context, self._holds, give_up=self._give_up)
-        self.evictor = Evictor(self.context, self._holds, give_up=self._give_up, again=self._more_may_go)
         self._defragmenter = Defragmenter(
             self.context,
             self.options,
@@ -100,8 +99,17 @@ class Preemptor:
             self._holds,
             self.assumed_pods,
             self.triggers,
+            preemption=self._preemption,
             give_up=self._give_up,
-            go_on=self.evictor.carry_out,
+            go_on=lambda hold: self.evictor.carry_out(hold),
+        )
+        self.evictor = Evictor(
+            self.context,
+            self._holds,
+            give_up=self._give_up,
+            again=self._more_may_go,
+            set_out=self._defragmenter.set_out,
+            late=self._defragmenter.late,
         )
 
     def start(self) -> None:
@@ -110,6 +118,7 @@ class Preemptor:
 
     def stop(self) -> None:
         """End the term: nothing is held any more."""
+        self._defragmenter.stop()
         self._holds.stop()
 
     def hold_of(self, key: GangKey | str) -> Hold | None:
@@ -294,7 +303,7 @@ class Preemptor:
         """End the hold of a unit whose decision is carried out now."""
         self._defragmenter.placed(unit.pod)
         if (hold := self._holds.of(unit.key)) is not None:
-            self._end_hold(hold)
+            self._end_hold(hold, is_placed=True)
             self.context.metrics.preemptions.labels("placed").inc()
             self.context.metrics.preemption_seconds.observe(self.context.clock.monotonic() - hold.began)
 
@@ -473,21 +482,21 @@ class Preemptor:
     def _give_up(self, hold: Hold, why: str) -> None:
         """End a hold whose place is lost, and evaluate its unit."""
         if self._holds.of(hold.key) is not hold:
-            self._defragmenter.end(hold)
+            self._defragmenter.end(hold, is_placed=False)
             return
         log.info("pod %s: its place on %s is given up: %s", hold.pods[0].key, ", ".join(hold.nodes), why)
         self.context.metrics.preemptions.labels("given_up").inc()
-        self._end_hold(hold)
+        self._end_hold(hold, is_placed=False)
         if hold.slot is None:
             self.evictor.withdraw(hold)
         elif (pod := self.context.informers.present(hold.pods[0])) is not None:
             self.context.events.report(kinds.POD, pod, place_given_up(hold.nodes, why), "Preempt")
         self._evaluate(hold)
 
-    def _end_hold(self, hold: Hold) -> None:
+    def _end_hold(self, hold: Hold, *, is_placed: bool) -> None:
         """End it. Refused units may fit where it was, even if its unit is placed: on other devices."""
         self._holds.end(hold)
-        self._defragmenter.end(hold)
+        self._defragmenter.end(hold, is_placed=is_placed)
         for pod in hold.pods:
             self.triggers.released(pod)
         for victim in hold.victims:
@@ -527,7 +536,8 @@ class Preemptor:
             hold.empty_since = now if hold.empty_since is None else hold.empty_since
             until = hold.empty_since + PATIENCE
         left = counted(len(remaining), "pod") if remaining else "the devices of pods that have ended"
-        why = f"preemption: its place on {', '.join(hold.nodes)} is held until {left} there {'are' if len(remaining) != 1 else 'is'} gone"
+        what = "moves" if hold.transfers else "preemption"
+        why = f"{what}: its place on {', '.join(hold.nodes)} is held until {left} there {'are' if len(remaining) != 1 else 'is'} gone"
         hold.until = max(until, now) + _SOON
         return Waits(hold.until, why)
 
