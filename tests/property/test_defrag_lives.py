@@ -45,7 +45,15 @@ class Moving(Preempting):
 
     def steps(self):
         kept = [(step, (weight + 2) // 3) for step, weight in super().steps()]
-        return [*kept, (self.add_workload, 10), (self.scale, 5), (self.protect, 2), (self.large, 8), (self.scene, 12), (self.rest, 8)]
+        return [
+            *kept,
+            (self.add_workload, 10),
+            (self.scale, 5),
+            (self.protect, 2),
+            (self.large, 8),
+            (self.scene, 12),
+            (self.rest, 8),
+        ]
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -69,7 +77,10 @@ class Moving(Preempting):
 
     async def add_workload(self):
         self.number += 1
-        policy = {f"hami.io/{each}-scheduler-policy": self.random.choice(["spread", "spread", "spread", "binpack"]) for each in ("node", "gpu")}
+        policy = {
+            f"hami.io/{each}-scheduler-policy": self.random.choice(["spread", "spread", "spread", "binpack"])
+            for each in ("node", "gpu")
+        }
         notes = policy | {names.MIN_RUNTIME: self.random.choice(["0s", "0s", "5s", "40s"])}
         labels = {"app": self.random.choice(APPS)} | (MOVABLE if self.random.random() < 0.85 else {})
         spec = pod("any", gated=True, cpu="1m", templates=[f"t{self.random.choice([4, 8, 8])}"])["spec"]

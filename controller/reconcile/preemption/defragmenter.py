@@ -44,6 +44,8 @@ _LEAST: Final = 300.0
 """Seconds that a pod has run before it moves, if it says nothing: none moves twice for one unit."""
 _PAUSES: Final = (60.0, 600.0)
 """Seconds until moves are searched again after none were found, at first and at most; they double."""
+_TURN: Final = 2.0
+"""Seconds of rest after a search of all steps: searches take a tenth of the time, however many units wait."""
 _NONE_KEPT: Final = 1_000
 _RETRY: Final = 1.0
 
@@ -69,6 +71,10 @@ class Defragmenter:
     """UID of a pod that moves → how, until it has arrived or its place is given up."""
     _rests_until: float = 0.0
     """After moves that came to nothing none are begun until then."""
+    _free_at: float = 0.0
+    """When moves may be searched again, for any unit."""
+    _last_turn: float = 0.0
+    """Of the units that wait for that: when the last one looks again."""
     _successors: dict[str, Transfer] = field(default_factory=dict)
     """By the UID of the pod that replaces it."""
 
@@ -78,7 +84,7 @@ class Defragmenter:
         """Return where the unit fits after at most this number of moves. Raises SliceSpent."""
         now = self.context.clock.monotonic()
         until, pause = self._none.find(digest) or (0.0, 0.0)
-        if now < max(until, self._rests_until) or self._transfers:
+        if now < max(until, self._rests_until, self._free_at) or self._transfers:
             return None
         found = self._search(unit, preemption, most)
         if found is None:
@@ -88,10 +94,11 @@ class Defragmenter:
 
     def again(self, digest: bytes) -> Waits | None:
         """Return when moves are searched again for a unit."""
-        until, _ = self._none.find(digest) or (0.0, 0.0)
-        return Waits(
-            review=max(until, self._rests_until, self.context.clock.monotonic() + _PAUSES[0]), keeps_gate=False
-        )
+        now, (until, _) = self.context.clock.monotonic(), self._none.find(digest) or (0.0, 0.0)
+        at = now + _PAUSES[0]
+        if now < self._free_at and now >= until:
+            self._last_turn = at = min(max(self._last_turn, now) + _TURN, now + _PAUSES[1])
+        return Waits(review=max(until, self._rests_until, at), keeps_gate=False)
 
     def _search(self, unit: QueuedUnit, preemption: Preemption, most: int) -> tuple[UnitDecision, Moves] | None:
         inventory = self.context.inventory
@@ -129,6 +136,7 @@ class Defragmenter:
                     best = answer, moves
         except OutOfSteps:
             log.debug("pod %s: not all moves that may make room for it were tried", unit.pod.key)
+        self._free_at = self.context.clock.monotonic() + _TURN * (_STEPS - max(left, 0)) / _STEPS
         return best
 
     def _movable(self, pod: Pod, preemption: Preemption) -> Movable | str | None:
@@ -156,7 +164,11 @@ class Defragmenter:
         """Return until when a pod that is evicted now must have arrived, or why it must not be any more: it is
         protected by now, or its place is not what it was.
         """
-        pod, node, inventory = self.context.informers.present(transfer.pod), transfer.decision.node, self.context.inventory
+        pod, node, inventory = (
+            self.context.informers.present(transfer.pod),
+            transfer.decision.node,
+            self.context.inventory,
+        )
         if pod is None:
             return "it has ended"
         preemption = self.preemption(pod.metadata.namespace)

@@ -101,7 +101,7 @@ class Preemptor:
             self.triggers,
             preemption=self._preemption,
             give_up=self._give_up,
-            go_on=lambda hold: self.evictor.carry_out(hold),
+            go_on=lambda hold: self.evictor.carry_out(hold),  # noqa: PLW0108 (each needs the other)
         )
         self.evictor = Evictor(
             self.context,
@@ -148,6 +148,8 @@ class Preemptor:
         reserved: Waits | None
         if hold is not None:
             reserved = self._still_held(hold, unit, preemption)
+            if self._holds.of(unit.key) is None:
+                self._reservations.lost(digest)
         else:
             preemption = replace_fields(preemption, condemned=self._victims(self._holds))
             now = self.context.clock.monotonic()

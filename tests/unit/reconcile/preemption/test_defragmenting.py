@@ -17,6 +17,8 @@ MOVABLE = {"hami.io/movable": "true"}
 SPREAD = {"hami.io/node-scheduler-policy": "spread"}
 
 
+OURS = "nvidia.hami.io"
+MANAGED = {"managed": frozenset({OURS}), "own_drivers": frozenset({OURS})}
 OPTIONS = {"save_after": WAIT, "defrag": True, "quiet_time": 0.0, "probe": False, "decide": decide}
 
 
@@ -24,9 +26,9 @@ def play(story, **options):
     play_scene(story, **{"nodes": 2, "node_options": {"cards": 4}, "graceful": True, **OPTIONS, **options})
 
 
-async def web(harness, replicas=4, *, labels=MOVABLE, annotations=SPREAD, **spec):
+async def web(harness, replicas=4, *, labels=MOVABLE, annotations=SPREAD, device="gpu", **spec):
     """A ReplicaSet whose pods use most of a card each and have run for long."""
-    await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("web", 12))
+    await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("web", 12, device_class=device))
     body = pod("web", templates=["web"], gated=True, cpu="1m", annotations=annotations, **spec)
     metadata = {"labels": labels, "annotations": annotations}
     spec = {"replicas": replicas, "template": {"metadata": metadata, "spec": body["spec"]}}
@@ -34,8 +36,8 @@ async def web(harness, replicas=4, *, labels=MOVABLE, annotations=SPREAD, **spec
     await harness.sleep(400)
 
 
-async def large(harness, cards=4, **options):
-    await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("large", 12, count=cards))
+async def large(harness, cards=4, *, device="gpu", **options):
+    await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("large", 12, count=cards, device_class=device))
     await harness.add(kinds.POD, pod("large", templates=["large"], gated=True, cpu="1m", **options))
 
 
@@ -182,12 +184,10 @@ def test_a_pod_that_is_not_replaced_in_time_ends_it():
         await harness.sleep(800)
         assert harness.metric("hami_dra_preemptions_total", result="given_up") == 0
         await harness.sleep(200)
-        await harness.add(kinds.NODE, {"metadata": {"name": "any"}})  # any pod's event ends it
-        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("new", 12))
-        await harness.add(kinds.POD, pod("new", templates=["new"], gated=True, cpu="1m", priority=5))
-        await harness.sleep(5)
         assert harness.metric("hami_dra_preemptions_total", result="given_up") == 1
         assert len(await harness.events("Moved")) == 1
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("new", 12))
+        await harness.add(kinds.POD, pod("new", templates=["new"], gated=True, cpu="1m", priority=5))
         await harness.bound("new", seconds=30)
 
     play(story)
@@ -218,5 +218,72 @@ def test_a_leader_that_is_killed_at_any_write_moves_no_pod_twice(number, before)
         assert len(first & left) >= 2
         await harness.check_never_overcommitted()
         await harness.check_nothing_leaked()
+
+    play(story)
+
+
+async def begun(harness, **options):
+    """Two pods must move: the first one has been evicted, and terminates. Returns the other ones of its node."""
+    await web(harness, **options)
+    for each in await replicas(harness):
+        await hold_up(harness, each.metadata.name)
+    await large(harness, **options)
+    await until_moved(harness)
+    found = await replicas(harness)
+    (gone,) = [each for each in found if each.metadata.deletion_timestamp is not None]
+    left = [each for each in found if each.spec.node_name == gone.spec.node_name and each is not gone]
+    return gone, [each.metadata.name for each in left if is_live(each)]
+
+
+async def relabelled(harness, name):
+    await harness.cluster.patch(kinds.POD, name, {"metadata": {"labels": {"hami.io/movable": None}}}, namespace=SPACE)
+
+
+async def protected(harness, name):
+    notes = {"annotations": {"hami.io/preemptible": "false"}}
+    await harness.cluster.patch(kinds.POD, name, {"metadata": notes}, namespace=SPACE)
+
+
+async def not_ready(harness, name):
+    status = {"conditions": [{"type": "Ready", "status": "False"}]}
+    await harness.cluster.patch(kinds.POD, name, {"status": status}, namespace=SPACE, subresource="status")
+
+
+@pytest.mark.parametrize("change", [relabelled, protected, not_ready])
+def test_a_pod_that_must_not_move_any_more_when_its_turn_comes_stays(change):
+    async def story(harness):
+        gone, (name,) = await begun(harness)
+        await change(harness, name)
+        before = (await harness.pod(name)).metadata.uid
+        await let_go(harness, gone.metadata.name)
+        await harness.sleep(30)
+        assert (await harness.pod(name)).metadata.uid == before
+        assert len(await harness.events("Moved")) == 1
+        assert harness.metric("hami_dra_preemptions_total", result="given_up") == 1
+        assert sum((await nodes_of(harness)).values()) == 4
+
+    play(story)
+
+
+def test_a_budget_whose_count_is_behind_is_asked_again():
+    async def story(harness):
+        budget = {"selector": {"matchLabels": MOVABLE}, "maxUnavailable": 1}
+        metadata = {"name": "web", "namespace": SPACE}
+        await harness.add(kinds.POD_DISRUPTION_BUDGET, {"metadata": metadata, "spec": budget})
+
+        async def allow(number):
+            status = {"disruptionsAllowed": number, "disruptedPods": None, "observedGeneration": 1}
+            await harness.cluster.patch(
+                kinds.POD_DISRUPTION_BUDGET, "web", {"status": status}, namespace=SPACE, subresource="status"
+            )
+
+        await web(harness)
+        await allow(1)
+        await large(harness)
+        await until_moved(harness)
+        await harness.sleep(2)
+        await allow(1)
+        await until_moved(harness, 2)
+        await harness.bound("large", seconds=20)
 
     play(story)
