@@ -18,6 +18,10 @@ from hami_dra.api.core import Pod
 
 _REGIONS: Final = 16
 """Nodes, or parts of topology domains, that are tried for a first plan."""
+_OF_MEMBER: Final = 4
+"""Decisions that cost as much as that on one member of a gang, whose place is no longer as it was."""
+_PODS_OF_A_STEP: Final = 16
+"""Pods whose removal costs as much as a decision."""
 _CHOICES: Final = 500
 """Choices of pods of one node, up to which all are tried."""
 
@@ -52,10 +56,13 @@ class Places(Search):
         """
         for nodes, rows in self._regions():
             pods = self._on(rows)
-            if self._without(nodes, pods) is None:
+            if (answer := self._without(nodes, pods)) is None:
                 continue
-            kept = [*pods]
-            for each in sorted(pods, key=lambda each: -each.memory):
+            there = {decision.node for _, decision in answer.placed}
+            kept = [each for each in pods if each.pod.spec.node_name in there]
+            if len(kept) < len(pods) and self._without(nodes, kept) is None:
+                kept = [*pods]
+            for each in sorted(kept, key=lambda each: -each.memory):
                 fewer = [other for other in kept if other is not each]
                 if self._without(nodes, fewer) is not None:
                     kept = fewer
@@ -104,7 +111,8 @@ class Places(Search):
 
     def _without(self, nodes: AllowedNodes, pods: Sequence[Movable]) -> UnitDecision | None:
         self._within = nodes
-        self._mover.charge(max(len(self._unit.members), 1))
+        members = _OF_MEMBER * len(self._unit.members) if self._unit.key is not None else 1
+        self._mover.charge(members + len(pods) // _PODS_OF_A_STEP)
         with self._inventory.trial() as trial:
             trial.remove_all([each.uid for each in pods], {uid for each in pods for uid in each.claims})
             return self.decide()

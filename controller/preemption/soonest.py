@@ -33,7 +33,7 @@ class Vacancy(Struct, frozen=True):
 
     placed: tuple[tuple[SchedulingRequest, Decision], ...]
     leaving: tuple[Pod, ...]
-    """The first to end first."""
+    """Those that terminate already, then the first to end first."""
     ends: float
     """When the last of them ends at the latest, in seconds since 1970; infinite: one does not say."""
 
@@ -86,9 +86,18 @@ class _Soonest(Search):
         wait, answer, blocks = best
         now = self._rules.now
         in_order = [sorted(block.pods, key=lambda pod: (expected_end(pod, now), pod.key)) for block in blocks]
-        leaving = {pod.metadata.uid: pod for pods in in_order for pod in pods}
+        leaving = {pod.metadata.uid: pod for pods in (self._releasing_for(answer, blocks), *in_order) for pod in pods}
         ends = math.inf if wait.unknown else max(wait.until, now)
         return Vacancy(self._unit.as_asked(answer.placed), tuple(leaving.values()), ends)
+
+    def _releasing_for(self, answer: UnitDecision, blocks: Sequence[Block]) -> Sequence[Pod]:
+        """Return those that leave in any case and that the place needs gone: on its nodes, or all of them."""
+        releasing, nodes = self.releasing, {decision.node for _, decision in answer.placed}
+        near = [pod for pod in releasing if pod.spec.node_name in nodes]
+        self._within = AllowedNodes.of_rows(self._inventory.nodes.rows_of(nodes), self._inventory.nodes.size)
+        with self._inventory.trial() as trial:
+            self.remove(trial, [*near, *(pod for block in blocks for pod in block.pods)])
+            return near if self.decide() is not None else releasing
 
     def _homes(self) -> Iterator[_Home]:
         """Yield the nodes, or for a gang the topology domains, that may be free soonest."""

@@ -24,8 +24,7 @@ import pytest
 from controller.preemption import Tenants
 from controller.preemption.preempt import PreemptionPlan
 from controller.preemption.tenants import seconds_of, started
-from controller.reconcile.preemption import Evictor, Preemptor
-from controller.reconcile.preemption.reservations import Reservations
+from controller.reconcile.preemption import Evictor, Preemptor, reservations
 from hami_dra.api import kinds, names
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_bound, is_live, is_pending, priority
@@ -308,18 +307,18 @@ class Preempting(Life):
 
 
 def reserving_until_rest(lives):
-    reserve = Reservations.reserve
+    soonest = reservations.soonest
 
-    def watched(reservations, unit, *about):
-        return reserve(reservations, unit, *about) if lives[0].reserves else None
+    def watched(*about):
+        return soonest(*about) if lives[0].reserves else None
 
-    return patch.object(Reservations, "reserve", watched)
+    return patch.object(reservations, "soonest", watched)
 
 
-def preempting_life(seed, steps):
+def preempting_life(seed, steps, life=Preempting):
     lives = []
 
-    class Known(Preempting):
+    class Known(life):
         def __init__(self, harness, seed):
             super().__init__(harness, seed)
             lives.append(self)

@@ -11,6 +11,7 @@ What is held for a pod that moves counts as a pod of its own, by other UIDs than
 claims, which count where they are.
 """
 
+import dataclasses
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,10 +20,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from controller.cluster.incremental import LruCache
-from controller.decide import AllowedNodes, Options
+from controller.decide import AllowedNodes, Decision, Options, decide
 from controller.gangs import UnitDecision
 from controller.moves import Movability, Movable, Mover, Moves, Places
-from controller.preemption import OutOfSteps, Preemption
+from controller.preemption import Budgets, OutOfSteps, Preemption
 from controller.reconcile.binding import AssumedPods
 from controller.reconcile.preemption.holds import Hold, Holds, Transfer, transfer_of
 from controller.reconcile.preemption.waits import Waits
@@ -37,17 +38,23 @@ _STEPS: Final = 1_000
 """Decisions of a search in a cluster of up to 1,000 nodes: 0.2 s of CPU."""
 _NODES: Final = 64
 """Nodes on which pods are assessed for a move."""
+_ARRIVES: Final = 900.0
+"""Seconds in which a pod that moves must be ready at its new place."""
 _LEAST: Final = 300.0
 """Seconds that a pod has run before it moves, if it says nothing: none moves twice for one unit."""
 _PAUSES: Final = (60.0, 600.0)
 """Seconds until moves are searched again after none were found, at first and at most; they double."""
+_TURN: Final = 2.0
+"""Seconds of rest after a search of all steps: searches take a tenth of the time, however many units wait."""
 _NONE_KEPT: Final = 1_000
 _RETRY: Final = 1.0
 
 
 @dataclass(eq=False)
 class Defragmenter:
-    """`give_up`: ends a hold, and says why; `go_on`: evicts the next pod of a hold."""
+    """`preemption`: as it is now for a unit of a namespace; `give_up`: ends a hold, and says why; `go_on`: evicts
+    the next pod of a hold.
+    """
 
     context: Context
     options: Options
@@ -55,6 +62,7 @@ class Defragmenter:
     holds: Holds
     assumed_pods: AssumedPods
     triggers: Triggers
+    preemption: Callable[[str], Preemption]
     give_up: Callable[[Hold, str], None]
     go_on: Callable[[Hold], None]
     _none: LruCache[tuple[float, float]] = field(default_factory=lambda: LruCache(_NONE_KEPT))
@@ -63,6 +71,10 @@ class Defragmenter:
     """UID of a pod that moves → how, until it has arrived or its place is given up."""
     _rests_until: float = 0.0
     """After moves that came to nothing none are begun until then."""
+    _free_at: float = 0.0
+    """When moves may be searched again, for any unit."""
+    _last_turn: float = 0.0
+    """Of the units that wait for that: when the last one looks again."""
     _successors: dict[str, Transfer] = field(default_factory=dict)
     """By the UID of the pod that replaces it."""
 
@@ -72,7 +84,7 @@ class Defragmenter:
         """Return where the unit fits after at most this number of moves. Raises SliceSpent."""
         now = self.context.clock.monotonic()
         until, pause = self._none.find(digest) or (0.0, 0.0)
-        if now < max(until, self._rests_until) or self._transfers:
+        if now < max(until, self._rests_until, self._free_at) or self._transfers:
             return None
         found = self._search(unit, preemption, most)
         if found is None:
@@ -82,16 +94,16 @@ class Defragmenter:
 
     def again(self, digest: bytes) -> Waits | None:
         """Return when moves are searched again for a unit."""
-        until, _ = self._none.find(digest) or (0.0, 0.0)
-        return Waits(
-            review=max(until, self._rests_until, self.context.clock.monotonic() + _PAUSES[0]), keeps_gate=False
-        )
+        now, (until, _) = self.context.clock.monotonic(), self._none.find(digest) or (0.0, 0.0)
+        at = now + _PAUSES[0]
+        if now < self._free_at and now >= until:
+            self._last_turn = at = min(max(self._last_turn, now) + _TURN, now + _PAUSES[1])
+        return Waits(review=max(until, self._rests_until, at), keeps_gate=False)
 
     def _search(self, unit: QueuedUnit, preemption: Preemption, most: int) -> tuple[UnitDecision, Moves] | None:
         inventory = self.context.inventory
         left, cost = _STEPS, 1 + inventory.nodes.size // 1_000
-        known: dict[str, Movable | None] = {}
-        movability = Movability(self.assessor.view, self.assessor.settings, preemption, labelled=True, least=_LEAST)
+        known: dict[str, Movable | None] = {pod.metadata.uid: None for hold in self.holds for pod in hold.leaving}
 
         def charge(decisions: int) -> None:
             nonlocal left
@@ -102,10 +114,7 @@ class Defragmenter:
         def movable_of(pod: Pod) -> Movable | None:
             uid = pod.metadata.uid
             if uid not in known:
-                may_move = movability.is_labelled(pod) and all(
-                    each.resource_claim_name is None for each in pod.spec.resource_claims
-                )
-                movable = movability.of(pod) if may_move else None
+                movable = self._movable(pod, preemption)
                 known[uid] = movable if isinstance(movable, Movable) else None
             return known[uid]
 
@@ -127,21 +136,67 @@ class Defragmenter:
                     best = answer, moves
         except OutOfSteps:
             log.debug("pod %s: not all moves that may make room for it were tried", unit.pod.key)
+        self._free_at = self.context.clock.monotonic() + _TURN * (_STEPS - max(left, 0)) / _STEPS
         return best
+
+    def _movable(self, pod: Pod, preemption: Preemption) -> Movable | str | None:
+        """Return the pod as one that may be moved, or why it stays; None: it holds no devices."""
+        movability = Movability(self.assessor.view, self.assessor.settings, preemption, labelled=True, least=_LEAST)
+        if not movability.is_labelled(pod):
+            return "it is not labelled"
+        if any(each.resource_claim_name is not None for each in pod.spec.resource_claims):
+            return "it uses a ResourceClaim by its name"
+        if not is_ready(pod):
+            return "it is not ready, and the pod that replaces it may never be"
+        return movability.of(pod)
 
     # --- places of pods that move -----------------------------------------------------------------
 
     def transfers(self, moves: Moves) -> tuple[Transfer, ...]:
         """Hold the place of each pod that moves."""
-        found = tuple([transfer_of(each.movable.pod, each.decision) for each in moves.moved])
+        found = tuple(map(transfer_of, moves.moved))
         for transfer in found:
             self._transfers[transfer.pod.metadata.uid] = transfer
             self.assumed_pods.begin(transfer.placeholder, transfer.decision)
         return found
 
-    def end(self, hold: Hold) -> None:
+    def set_out(self, transfer: Transfer) -> str | float:
+        """Return until when a pod that is evicted now must have arrived, or why it must not be any more: it is
+        protected by now, or its place is not what it was.
+        """
+        pod, node, inventory = (
+            self.context.informers.present(transfer.pod),
+            transfer.decision.node,
+            self.context.inventory,
+        )
+        if pod is None:
+            return "it has ended"
+        preemption = self.preemption(pod.metadata.namespace)
+        # of budgets the API server knows more
+        movable = self._movable(pod, dataclasses.replace(preemption, budgets=Budgets()))
+        if not isinstance(movable, Movable):
+            return movable or "it holds no devices"
+        within = AllowedNodes.of_rows(inventory.nodes.rows_of([node]), inventory.nodes.size)
+        with inventory.trial() as trial:
+            placeholder = transfer.placeholder.metadata.uid
+            trial.remove_all([placeholder, movable.uid], [*transfer.decision.holdings, *movable.claims])
+            answer = decide(inventory, replace(movable.request, allowed_nodes=within), self.options)
+        if not isinstance(answer, Decision):
+            return f"the pod that replaces it would not fit on {node} any more"
+        return self.context.clock.monotonic() + _ARRIVES
+
+    def late(self, transfer: Transfer) -> None:
+        if self._transfers.get(transfer.pod.metadata.uid) is transfer:
+            self._surprise(transfer, f"pod {transfer.pod.key} has not been replaced in time")
+
+    def stop(self) -> None:
+        """End the term: nothing is held any more."""
+        for transfer in self._transfers.values():
+            self._uncharge(transfer)
+
+    def end(self, hold: Hold, *, is_placed: bool) -> None:
         """Give back what is held for pods that are not evicted; the others are still to come."""
-        if not all(each.has_arrived for each in hold.transfers):
+        if not is_placed and not all(each.has_arrived for each in hold.transfers):
             self._rests_until = self.context.clock.monotonic() + _PAUSES[1]
         for transfer in hold.transfers:
             if not transfer.is_begun:
@@ -159,7 +214,9 @@ class Defragmenter:
             answer = preemption().without(unit.unit.within(within))
         if answer is not None:
             return replace(answer, placed=unit.unit.as_asked(answer.placed))
-        if self.context.informers.present(transfer.pod) is not None:  # a quota may count both
+        usage = self.context.inventory.usage
+        if self.context.informers.present(transfer.pod) is not None or any(map(usage.counted, transfer.claims)):
+            # a quota may count both
             why = f"its place on {node} is held until pod {transfer.pod.key} has ended"
             return Waits(self.context.clock.monotonic() + _RETRY, why)
         self._surprise(transfer, f"pod {unit.pod.key} does not fit on {node}, where it was to go")
@@ -173,9 +230,6 @@ class Defragmenter:
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if not self._transfers:
             return
-        now = self.context.clock.monotonic()
-        for late in [each for each in self._transfers.values() if now > each.until]:
-            self._surprise(late, f"pod {late.pod.key} has not been replaced in time")
         pod = new or old
         assert pod is not None
         uid = pod.metadata.uid
@@ -207,6 +261,8 @@ class Defragmenter:
         """Go on with the next pod once this one is gone and the one that replaces it is ready."""
         present = self.context.informers.present
         old, new = present(transfer.pod), None if transfer.successor is None else present(transfer.successor)
+        if transfer.is_held and (old is None or not is_bound(old)):
+            self._charge(transfer)
         if new is None or not new.spec.node_name or not _has_arrived(new) or (old is not None and is_bound(old)):
             return
         transfer.has_arrived = True
@@ -228,9 +284,19 @@ class Defragmenter:
             self._successors.pop(transfer.successor.metadata.uid, None)
         self._release(transfer)
 
+    def _charge(self, transfer: Transfer) -> None:
+        """Let a place count against the quotas of its namespace: nobody else gets what the pod has left of them."""
+        for uid in transfer.decision.holdings:
+            self.context.inventory.quotas.seen(uid, transfer.pod.metadata.namespace)
+
+    def _uncharge(self, transfer: Transfer) -> None:
+        for uid in transfer.decision.holdings:
+            self.context.inventory.quotas.leave(uid)
+
     def _release(self, transfer: Transfer) -> None:
         if transfer.is_held:
             transfer.is_held = False
+            self._uncharge(transfer)
             self.assumed_pods.end(transfer.placeholder)
             self.triggers.released(transfer.placeholder)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
-from controller.reconcile.preemption.holds import Hold, Holds
+from controller.reconcile.preemption.holds import Hold, Holds, Transfer
 from controller.reconcile.preemption.notes import moved, preempted
 from controller.reconcile.runtime import Context, patches
 from hami_dra.api import kinds
@@ -31,13 +31,13 @@ _ATTEMPTS: Final = 6
 """Of one eviction whose result is not clear."""
 _SPARED: Final = 60.0
 """Seconds for which a pod is no victim after its eviction was refused."""
-_ARRIVES: Final = 900.0
-"""Seconds in which a pod that moves must be ready at its new place."""
 _MINUTE: Final = 60.0
 
 
 class Evictor:
-    """`give_up`: called with a hold of which one victim stays, and why; `again`, when its eviction may be tried again."""
+    """`give_up`: called with a hold of which one victim stays, and why; `again`, when its eviction may be tried again;
+    `set_out`, before a pod moves: returns why it must not any more, or until when it must have arrived; `late`, then.
+    """
 
     def __init__(
         self,
@@ -46,11 +46,15 @@ class Evictor:
         *,
         give_up: Callable[[Hold, str], None],
         again: Callable[[], None],
+        set_out: Callable[[Transfer], str | float],
+        late: Callable[[Transfer], None],
     ) -> None:
         self._context = context
         self._holds = holds
         self._give_up = give_up
         self._again = again
+        self._set_out = set_out
+        self._late = late
         self._guard = context.guard("evictions")
         self._lanes = Lanes(_AT_ONCE)
         self._refused: dict[str, tuple[float, str]] = {}
@@ -114,16 +118,28 @@ class Evictor:
                 for victim in together:
                     if not self._is_needed(hold, together) or not hold.is_turn(victim):
                         return
-                    if (transfer := hold.transfer(victim)) is not None and not transfer.is_begun:
-                        transfer.until = self._context.clock.monotonic() + _ARRIVES
-                    if problem := await self._evict(hold, victim, together):
+                    if problem := self._may_not_move(hold, victim) or await self._evict(hold, victim, together):
                         self._spare(hold, victim, problem)
                         return
 
+    def _may_not_move(self, hold: Hold, victim: Pod) -> str:
+        """Return why the pod must not move any more, or empty: it sets out, or does not move."""
+        transfer = hold.transfer(victim)
+        if transfer is None or transfer.is_begun:
+            return ""
+        if isinstance(until := self._set_out(transfer), str):
+            return until
+        transfer.until = until
+
+        async def late() -> None:
+            self._late(transfer)
+
+        rest = until - self._context.clock.monotonic()
+        self._lanes.add_later(rest, _lane(hold), ("arrives", victim.metadata.uid), late)
+        return ""
+
     def _spare(self, hold: Hold, victim: Pod, problem: str) -> None:
         self._refused[victim.metadata.uid] = self._context.clock.monotonic() + _SPARED, problem
-        if (transfer := hold.transfer(victim)) is not None:
-            transfer.until = math.inf
         self._give_up(hold, f"pod {victim.key} was not evicted: {problem}")
 
         async def again() -> None:
@@ -166,9 +182,13 @@ class Evictor:
                 await self._ask(victim, moves=bool(hold.transfers))
             except NotFound:
                 return ""
-            except (Protected, Invalid, Forbidden) as error:
-                return str(error)
             except ClusterError as error:
+                refused = isinstance(error, (Protected, Invalid, Forbidden))
+                if refused and not (hold.transfers and hold.evicted and isinstance(error, Protected)):
+                    # it may have been accepted before, without an answer
+                    if not backoff.failures and (transfer := hold.transfer(victim)) is not None:
+                        transfer.until = math.inf
+                    return str(error)
                 if isinstance(error, Conflict) and await self._is_gone(victim):
                     return ""
                 if backoff.failures + 1 == _ATTEMPTS:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from controller.decide import Decision, SchedulingRequest
 from controller.gangs import GangKey
 from controller.inventory import QuotaLine, Trial
-from controller.moves import as_waiting
+from controller.moves import Moved, as_waiting
 from controller.reconcile.binding import AssumedPods
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import Object, controller_of
@@ -36,6 +36,8 @@ class Transfer(Struct, eq=False):
     placeholder: Pod
     """Counts at the new place, with UIDs that no object has."""
     decision: Decision
+    claims: tuple[str, ...]
+    """UIDs of the claims that are free without the pod."""
     until: float = math.inf
     """When it must have arrived, in seconds of the monotonic clock; infinite: it is not evicted yet."""
     successor: Pod | None = None
@@ -52,9 +54,11 @@ class Transfer(Struct, eq=False):
         return pod.metadata.namespace == self.pod.metadata.namespace and controller_of(pod) == controller_of(self.pod)
 
 
-def transfer_of(pod: Pod, decision: Decision) -> Transfer:
+def transfer_of(moved: Moved) -> Transfer:
+    pod, decision = moved.movable.pod, moved.decision
     allocations = tuple([replace(entry, claim=_renamed(entry.claim)) for entry in decision.allocations])
-    return Transfer(pod, _renamed(as_waiting(pod)), dataclasses.replace(decision, allocations=allocations))
+    there = dataclasses.replace(decision, allocations=allocations)
+    return Transfer(pod, _renamed(as_waiting(pod)), there, moved.movable.claims)
 
 
 def _renamed(item: Item) -> Item:

@@ -44,7 +44,7 @@ from controller.reconcile.preemption.holds import Hold, Holds, Transfer
 from controller.reconcile.preemption.left_claims import LeftClaims
 from controller.reconcile.preemption.notes import delayed_until, moving, place_given_up, preempting
 from controller.reconcile.preemption.reservations import Reservations
-from controller.reconcile.preemption.waits import Waits
+from controller.reconcile.preemption.waits import Waits, both
 from controller.reconcile.queueing import PodAssessor, QueuedUnit, Triggers, WaitingPods
 from controller.reconcile.runtime import Context
 from hami_dra.api import kinds, names
@@ -92,7 +92,6 @@ class Preemptor:
         self._holds = Holds(self.assumed_pods)
         self._left_claims = LeftClaims(self.context)
         self._reservations = Reservations(self.context, self._holds, give_up=self._give_up)
-        self.evictor = Evictor(self.context, self._holds, give_up=self._give_up, again=self._more_may_go)
         self._defragmenter = Defragmenter(
             self.context,
             self.options,
@@ -100,8 +99,17 @@ class Preemptor:
             self._holds,
             self.assumed_pods,
             self.triggers,
+            preemption=self._preemption,
             give_up=self._give_up,
-            go_on=self.evictor.carry_out,
+            go_on=lambda hold: self.evictor.carry_out(hold),  # noqa: PLW0108 (each needs the other)
+        )
+        self.evictor = Evictor(
+            self.context,
+            self._holds,
+            give_up=self._give_up,
+            again=self._more_may_go,
+            set_out=self._defragmenter.set_out,
+            late=self._defragmenter.late,
         )
 
     def start(self) -> None:
@@ -110,6 +118,7 @@ class Preemptor:
 
     def stop(self) -> None:
         """End the term: nothing is held any more."""
+        self._defragmenter.stop()
         self._holds.stop()
 
     def hold_of(self, key: GangKey | str) -> Hold | None:
@@ -137,19 +146,21 @@ class Preemptor:
         with self._without(hold):
             waits = self._make_room(unit, digest, preemption, priority)
             if waits is None or waits.until == math.inf:
-                waits = _both(waits, self._move_others(unit, digest, preemption, priority))
+                waits = both(waits, self._move_others(unit, digest, preemption, priority))
         if waits is not None and waits.until < math.inf:
             return waits
         reserved: Waits | None
         if hold is not None:
             reserved = self._still_held(hold, unit, preemption)
+            if self._holds.of(unit.key) is None:
+                self._reservations.lost(digest)
         else:
             preemption = replace_fields(preemption, condemned=self._victims(self._holds))
             now = self.context.clock.monotonic()
             reserved = self._reservations.reserve(unit, digest, preemption, priority, self._refused_since(unit, now))
             if (hold := self._holds.of(unit.key)) is not None:
                 self.evictor.begin(hold)
-        return _both(waits, reserved)
+        return both(waits, reserved)
 
     def _refused_since(self, unit: QueuedUnit, now: float) -> float:
         """Return since when the unit waits for room, in seconds of the monotonic clock: since its creation if it
@@ -296,7 +307,7 @@ class Preemptor:
         """End the hold of a unit whose decision is carried out now."""
         self._defragmenter.placed(unit.pod)
         if (hold := self._holds.of(unit.key)) is not None:
-            self._end_hold(hold)
+            self._end_hold(hold, is_placed=True)
             self.context.metrics.preemptions.labels("placed").inc()
             self.context.metrics.preemption_seconds.observe(self.context.clock.monotonic() - hold.began)
 
@@ -475,21 +486,21 @@ class Preemptor:
     def _give_up(self, hold: Hold, why: str) -> None:
         """End a hold whose place is lost, and evaluate its unit."""
         if self._holds.of(hold.key) is not hold:
-            self._defragmenter.end(hold)
+            self._defragmenter.end(hold, is_placed=False)
             return
         log.info("pod %s: its place on %s is given up: %s", hold.pods[0].key, ", ".join(hold.nodes), why)
         self.context.metrics.preemptions.labels("given_up").inc()
-        self._end_hold(hold)
+        self._end_hold(hold, is_placed=False)
         if hold.slot is None:
             self.evictor.withdraw(hold)
         elif (pod := self.context.informers.present(hold.pods[0])) is not None:
             self.context.events.report(kinds.POD, pod, place_given_up(hold.nodes, why), "Preempt")
         self._evaluate(hold)
 
-    def _end_hold(self, hold: Hold) -> None:
+    def _end_hold(self, hold: Hold, *, is_placed: bool) -> None:
         """End it. Refused units may fit where it was, even if its unit is placed: on other devices."""
         self._holds.end(hold)
-        self._defragmenter.end(hold)
+        self._defragmenter.end(hold, is_placed=is_placed)
         for pod in hold.pods:
             self.triggers.released(pod)
         for victim in hold.victims:
@@ -529,7 +540,7 @@ class Preemptor:
             hold.empty_since = now if hold.empty_since is None else hold.empty_since
             until = hold.empty_since + PATIENCE
         left = counted(len(remaining), "pod") if remaining else "the devices of pods that have ended"
-        why = f"preemption: its place on {', '.join(hold.nodes)} is held until {left} there {'are' if len(remaining) != 1 else 'is'} gone"
+        why = f"{'moves' if hold.transfers else 'preemption'}: its place on {', '.join(hold.nodes)} is held until {left} there {'are' if len(remaining) != 1 else 'is'} gone"
         hold.until = max(until, now) + _SOON
         return Waits(hold.until, why)
 
@@ -583,10 +594,3 @@ class Preemptor:
         """Return the UIDs of the claims that are free once all have ended: another pod may use one by now."""
         freed = hold.claims & {*preemption.tenants.freed_by(hold.leaving), *preemption.left_claims}
         return freed.union(*hold.guests.values())
-
-
-def _both(first: Waits | None, second: Waits | None) -> Waits | None:
-    """Return the second, with the review of the first if that is sooner."""
-    if first is None or second is None:
-        return first or second
-    return replace(second, review=min(first.review, second.review))

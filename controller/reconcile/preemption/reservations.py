@@ -87,7 +87,7 @@ class Reservations:
             vacancy.placed,
             (),
             vacancy.leaving,
-            frozenset(preemption.tenants.freed_by(vacancy.leaving)),
+            frozenset([*preemption.tenants.freed_by(vacancy.leaving), *preemption.left_claims]),
             priority,
             now,
             until=now + max(_MOST, 0.0 if ends is None else ends - preemption.rules.now + _SLACK),
@@ -97,6 +97,10 @@ class Reservations:
         self._holds.begin(hold)
         self._context.metrics.preemptions.labels("reserved").inc()
         return replace(self.waits(hold), said=place_reserved(unit.pod, hold.nodes, vacancy.leaving, ends))
+
+    def lost(self, digest: bytes) -> None:
+        """Let no place be looked for at once after one was given up: it might be the same, again and again."""
+        self._none.put(digest, self._context.clock.monotonic() + _FIRST_PAUSE)
 
     def waits(self, hold: Hold) -> Waits:
         return Waits(

@@ -7,8 +7,8 @@ import pytest
 
 from controller.decide import decide
 from hami_dra.api import kinds
-from hami_dra.api.podstate import is_bound, is_live
-from tests.support.harness import SPACE, pod, template
+from hami_dra.api.podstate import is_bound, is_live, is_pending
+from tests.support.harness import SPACE, device_class, pod, template
 from tests.support.harness import play as play_scene
 from tests.support.mortal import Mortal
 
@@ -17,6 +17,8 @@ MOVABLE = {"hami.io/movable": "true"}
 SPREAD = {"hami.io/node-scheduler-policy": "spread"}
 
 
+OURS = "nvidia.hami.io"
+MANAGED = {"managed": frozenset({OURS}), "own_drivers": frozenset({OURS})}
 OPTIONS = {"save_after": WAIT, "defrag": True, "quiet_time": 0.0, "probe": False, "decide": decide}
 
 
@@ -24,9 +26,9 @@ def play(story, **options):
     play_scene(story, **{"nodes": 2, "node_options": {"cards": 4}, "graceful": True, **OPTIONS, **options})
 
 
-async def web(harness, replicas=4, *, labels=MOVABLE, annotations=SPREAD, **spec):
+async def web(harness, replicas=4, *, labels=MOVABLE, annotations=SPREAD, device="gpu", **spec):
     """A ReplicaSet whose pods use most of a card each and have run for long."""
-    await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("web", 12))
+    await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("web", 12, device_class=device))
     body = pod("web", templates=["web"], gated=True, cpu="1m", annotations=annotations, **spec)
     metadata = {"labels": labels, "annotations": annotations}
     spec = {"replicas": replicas, "template": {"metadata": metadata, "spec": body["spec"]}}
@@ -34,8 +36,8 @@ async def web(harness, replicas=4, *, labels=MOVABLE, annotations=SPREAD, **spec
     await harness.sleep(400)
 
 
-async def large(harness, cards=4, **options):
-    await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("large", 12, count=cards))
+async def large(harness, cards=4, *, device="gpu", **options):
+    await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("large", 12, count=cards, device_class=device))
     await harness.add(kinds.POD, pod("large", templates=["large"], gated=True, cpu="1m", **options))
 
 
@@ -173,7 +175,9 @@ def test_a_pod_that_is_not_replaced_in_time_ends_it():
         await web(harness)
         more = {
             "spec": {
-                "template": {"spec": {"schedulingGates": [{"name": "hami.io/gate"}, {"name": "example.com/slow"}]}}
+                "template": {
+                    "spec": {"schedulingGates": [{"name": "hami.io/allocation"}, {"name": "example.com/slow"}]}
+                }
             }
         }
         await harness.cluster.patch(kinds.REPLICA_SET, "web", more, namespace=SPACE)
@@ -182,12 +186,10 @@ def test_a_pod_that_is_not_replaced_in_time_ends_it():
         await harness.sleep(800)
         assert harness.metric("hami_dra_preemptions_total", result="given_up") == 0
         await harness.sleep(200)
-        await harness.add(kinds.NODE, {"metadata": {"name": "any"}})  # any pod's event ends it
-        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("new", 12))
-        await harness.add(kinds.POD, pod("new", templates=["new"], gated=True, cpu="1m", priority=5))
-        await harness.sleep(5)
         assert harness.metric("hami_dra_preemptions_total", result="given_up") == 1
         assert len(await harness.events("Moved")) == 1
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("new", 12))
+        await harness.add(kinds.POD, pod("new", templates=["new"], gated=True, cpu="1m", priority=5))
         await harness.bound("new", seconds=30)
 
     play(story)
@@ -220,3 +222,113 @@ def test_a_leader_that_is_killed_at_any_write_moves_no_pod_twice(number, before)
         await harness.check_nothing_leaked()
 
     play(story)
+
+
+async def begun(harness, **options):
+    """Two pods must move: the first one has been evicted, and terminates. Returns the other ones of its node."""
+    await web(harness, **options)
+    for each in await replicas(harness):
+        await hold_up(harness, each.metadata.name)
+    await large(harness, **options)
+    await until_moved(harness)
+    found = await replicas(harness)
+    (gone,) = [each for each in found if each.metadata.deletion_timestamp is not None]
+    left = [each for each in found if each.spec.node_name == gone.spec.node_name and each is not gone]
+    return gone, [each.metadata.name for each in left if is_live(each)]
+
+
+async def relabelled(harness, name):
+    await harness.cluster.patch(kinds.POD, name, {"metadata": {"labels": {"hami.io/movable": None}}}, namespace=SPACE)
+
+
+async def protected(harness, name):
+    notes = {"annotations": {"hami.io/preemptible": "false"}}
+    await harness.cluster.patch(kinds.POD, name, {"metadata": notes}, namespace=SPACE)
+
+
+async def not_ready(harness, name):
+    status = {"conditions": [{"type": "Ready", "status": "False"}]}
+    await harness.cluster.patch(kinds.POD, name, {"status": status}, namespace=SPACE, subresource="status")
+
+
+@pytest.mark.parametrize("change", [relabelled, protected, not_ready])
+def test_a_pod_that_must_not_move_any_more_when_its_turn_comes_stays(change):
+    async def story(harness):
+        gone, (name,) = await begun(harness)
+        await change(harness, name)
+        before = (await harness.pod(name)).metadata.uid
+        await let_go(harness, gone.metadata.name)
+        await harness.sleep(30)
+        assert (await harness.pod(name)).metadata.uid == before
+        assert len(await harness.events("Moved")) == 1
+        assert harness.metric("hami_dra_preemptions_total", result="given_up") == 1
+        assert sum((await nodes_of(harness)).values()) == 4
+
+    play(story)
+
+
+def test_a_pod_stays_if_its_new_place_is_not_what_it_was():
+    async def story(harness):
+        gone, (name,) = await begun(harness)
+        there = ({"n0", "n1"} - {gone.spec.node_name}).pop()
+
+        await harness.patch_node(there, {"spec": {"unschedulable": True}})
+        await let_go(harness, gone.metadata.name)
+        await harness.sleep(30)
+        assert len(await harness.events("Moved")) == 1
+        assert await harness.pod(name)
+        assert sum((await nodes_of(harness)).values()) == 4
+
+    play(story)
+
+
+def test_a_budget_whose_count_is_behind_is_asked_again():
+    async def story(harness):
+        budget = {"selector": {"matchLabels": MOVABLE}, "maxUnavailable": 1}
+        metadata = {"name": "web", "namespace": SPACE}
+        await harness.add(kinds.POD_DISRUPTION_BUDGET, {"metadata": metadata, "spec": budget})
+
+        async def allow(number):
+            status = {"disruptionsAllowed": number, "disruptedPods": None, "observedGeneration": 1}
+            await harness.cluster.patch(
+                kinds.POD_DISRUPTION_BUDGET, "web", {"status": status}, namespace=SPACE, subresource="status"
+            )
+
+        await web(harness)
+        await allow(1)
+        await large(harness)
+        await until_moved(harness)
+        await harness.sleep(2)
+        await allow(1)
+        await until_moved(harness, 2)
+        await harness.bound("large", seconds=20)
+
+    play(story)
+
+
+def test_what_a_pod_that_moves_leaves_of_a_quota_goes_to_no_newcomer():
+    async def story(harness):
+        hard = {"limits.nvidia.com/gpu": "8"}
+        await harness.add(kinds.DEVICE_CLASS, device_class("ours", OURS))
+        await harness.add(
+            kinds.RESOURCE_QUOTA, {"metadata": {"name": "cards", "namespace": SPACE}, "spec": {"hard": hard}}
+        )
+        await web(harness, device="ours")
+        slow = [{"name": "hami.io/allocation"}, {"name": "example.com/slow"}]
+        more = {"spec": {"template": {"spec": {"schedulingGates": slow}}}}
+        await harness.cluster.patch(kinds.REPLICA_SET, "web", more, namespace=SPACE)
+        await large(harness, device="ours")
+        await until_moved(harness)
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("new", 2, device_class="ours"))
+        await harness.add(kinds.POD, pod("new", templates=["new"], gated=True, cpu="1m"))
+        await harness.sleep(20)
+        assert not await harness.node_of("new")
+        gates = {"spec": {"schedulingGates": [{"name": "hami.io/allocation"}]}}
+        await harness.cluster.patch(kinds.REPLICA_SET, "web", gates, namespace=SPACE)
+        (waiting,) = [each for each in await replicas(harness) if is_pending(each)]
+        await harness.cluster.patch(kinds.POD, waiting.metadata.name, gates, namespace=SPACE)
+        await harness.sleep(5)
+        assert (await nodes_of(harness)).most_common(1)[0][1] >= 3
+        assert harness.metric("hami_dra_preemptions_total", result="given_up") == 0
+
+    play(story, node_options={"cards": 4, "driver": OURS}, **MANAGED)

@@ -331,3 +331,27 @@ def test_the_lease_says_what_is_held_with_the_renewals_that_happen_anyway(large)
         assert names.HELD_PLACES not in (await lease(harness))[0]
 
     play(story, controller=False)
+
+
+def test_pods_that_terminate_for_long_are_waited_for_at_the_place_that_is_reserved():
+    """Without preemption; a place that is taken for free once they are gone is not given up at once, again and again."""
+
+    async def story(harness):
+        for number in range(4):
+            await add(harness, f"small-{number}")
+        await harness.sleep(5)
+        await add(harness, "large", cards=4)
+        slow = {"metadata": {"finalizers": ["example.com/slow"]}}
+        await harness.cluster.patch(kinds.POD, "small-0", slow, namespace="default")
+        await harness.sleep(WAIT - 5)
+        await harness.delete_pod("small-0")
+        await harness.sleep(20)
+        for number in range(1, 4):
+            await harness.delete_pod(f"small-{number}")
+            await harness.sleep(20)
+        assert harness.metric("hami_dra_preemptions_total", result="reserved") == 1
+        assert harness.metric("hami_dra_preemptions_total", result="given_up") == 0
+        await harness.cluster.patch(kinds.POD, "small-0", {"metadata": {"finalizers": None}}, namespace="default")
+        await harness.bound("large", seconds=10)
+
+    play(story, graceful=True)
