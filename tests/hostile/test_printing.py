@@ -124,8 +124,11 @@ def test_what_a_watch_shows_of_hostile_objects(snapshot, layout, capsys, monkeyp
     shown = []
     monkeypatch.setattr("rich.live.Live.update", lambda _, text, refresh: shown.append(text.plain))
 
+    async def look():
+        return view
+
     async def watched():
-        about = (lambda: view), asyncio.Event(), lambda: [HOSTILE]
+        about = look, asyncio.Event(), lambda: [HOSTILE]
         show = status_watch._lines(*about) if layout is None else status_watch._screen(about[0], layout, *about[1:])
         with suppress(TimeoutError):
             await asyncio.wait_for(show, 0.1)

@@ -36,6 +36,8 @@ from tests.support.lives import SETTINGS, Life, live
 
 LIVES: Final = 1_000 if SOAK else 20
 FIRST: Final = random.randrange(2**32) if SOAK else 0
+KNOWN: Final = (710056,)
+"""A gang whose nominations were on their way while its place moved: it moved for ever."""
 BLOCKS: Final = 4
 PRIORITIES: Final = (-10, 0, 0, 0, 10, 10, 1000, 2000)
 
@@ -362,6 +364,12 @@ def preempting_life(seed, steps, life=Preempting):
         patch.object(Preemptor, "consider", watched_consider),
     ):
         live(seed, steps, life=Known, graceful=True)
+
+
+@pytest.mark.parametrize("seed", KNOWN)
+@pytest.mark.timeout(600)
+def test_a_life_that_went_wrong_once(seed):
+    preempting_life(seed, steps=40)
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))

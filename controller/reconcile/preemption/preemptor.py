@@ -297,10 +297,15 @@ class Preemptor:
         leaving: Iterable[Pod] = (),
         freed: Collection[str] = (),
     ) -> UnitDecision | None:
-        """Return where the unit fits on the nodes of its place, without these pods and claims."""
+        """Return where the unit fits on the nodes of its place, without these pods and claims: each pod stays where it
+        is to go if it can, whatever earlier nominations say that are on their way.
+        """
+        nodes = {request.pod.metadata.uid: decision.node for request, decision in hold.placed}
+        members = [replace(each, preferred_node=nodes.get(each.pod.metadata.uid, "")) for each in unit.unit.members]
+        within = self._within(replace(unit.unit, members=tuple(members)), hold.nodes)
         with self.context.inventory.trial() as trial:
             hold.lift(trial)
-            answer = preemption.without(self._within(unit.unit, hold.nodes), leaving, freed)
+            answer = preemption.without(within, leaving, freed)
         return None if answer is None else replace(answer, placed=unit.unit.as_asked(answer.placed))
 
     def placed(self, unit: QueuedUnit) -> None:
