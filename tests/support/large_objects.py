@@ -12,7 +12,7 @@ import msgspec
 from msgspec import inspect
 
 from hami_dra.api import kinds
-from hami_dra.api.meta import UNREADABLE
+from hami_dra.api.meta import LOCAL_VOLUME, UNREADABLE
 from hami_dra.kube.decoding import read_object
 
 HOST = "kubernetes.io/hostname"
@@ -90,7 +90,8 @@ def _places(of: inspect.Type, path: str) -> Iterator[tuple[str, Make]]:
     match of:
         case inspect.StructType():
             for field in of.fields:
-                if (path or field.encode_name not in ("apiVersion", "kind")) and field.encode_name != UNREADABLE:
+                ours = field.encode_name in (UNREADABLE, LOCAL_VOLUME)
+                if (path or field.encode_name not in ("apiVersion", "kind")) and not ours:
                     yield from _places(field.type, f"{path}.{field.encode_name}".lstrip("."))
         case inspect.VarTupleType(item_type=item) | inspect.ListType(item_type=item):
             yield path, lambda size, seed: _list(item, size, seed)

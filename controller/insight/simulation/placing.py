@@ -184,8 +184,6 @@ class Placing:
 
     def _may_preempt(self, unit: AssessedUnit[Unready]) -> bool:
         preemptors = self.view.settings.preemptors
-        if unit.has_minimum:
-            return False
         named = preemptors is None or any(pod.key in preemptors for pod in unit.pods)
         return self.view.settings.preemption and named
 

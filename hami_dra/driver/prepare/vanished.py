@@ -62,6 +62,7 @@ class VanishedClaims:
     on_change: Callable[[], None]
     _: KW_ONLY
     interval: float
+    dice: Callable[[], float] = random.random
     _again: asyncio.Event = field(default_factory=asyncio.Event)
     _guard: LoopGuard = field(default_factory=lambda: LoopGuard("vanished claims"))
     _looked: bool = False
@@ -86,7 +87,7 @@ class VanishedClaims:
         while True:
             if await self.look():
                 backoff = Backoff()
-                pause = self.interval * (1 - _SPREAD + 2 * _SPREAD * random.random())  # noqa: S311 (when to ask)
+                pause = self.interval * (1 - _SPREAD + 2 * _SPREAD * self.dice())
             else:
                 pause = min(backoff.next(), self.interval)
             await wait_at_most(self._again, pause)
