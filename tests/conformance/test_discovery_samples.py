@@ -80,8 +80,7 @@ def gcus(parse):
         found = parse(text)
         assert found.problems == ()
         return [
-            (gcu.index, gcu.product, gcu.uuid, gcu.serial, gcu.bus_id, gcu.memory, gcu.virtualization)
-            for gcu in found.devices.values()
+            (gcu.index, gcu.product, gcu.uuid, gcu.serial, gcu.bus_id, gcu.memory) for gcu in found.devices.values()
         ]
 
     return read
@@ -186,23 +185,23 @@ EXPECTED = {
     ),
     "enflame/efsmi.s60.v1.2.0.301.txt": (
         gcus(enflame.parse_table),
-        [(0, "S60", "", "A073640510015", "0000:01:00.0", 49120 * MIB, "Disable")],
+        [(0, "S60", "", "A073640510015", "0000:01:00.0", 49120 * MIB)],
     ),
     "enflame/efsmi.s60g-sriov.v1.6.3.12.head.txt": (
         gcus(enflame.parse_table),
-        [(0, "Enflame S60G", "", "A018K30520031", "0000:2e:00.0", 23552 * MIB, "SRIOV")],
+        [(0, "Enflame S60G", "", "A018K30520031", "0000:2e:00.0", 23552 * MIB)],
     ),
     "enflame/efsmi.l300.v1.7.2.14.txt": (
         gcus(enflame.parse_table),
-        [(0, "Enflame L300", "", "A098Q50610048", "0000:2d:00.0", 147456 * MIB, "Disable")],
+        [(0, "Enflame L300", "", "A098Q50610048", "0000:2d:00.0", 147456 * MIB)],
     ),
     "enflame/efsmi_-q.s60.v1.4.3.4.txt": (
         gcus(enflame.parse_query),
-        [(0, "S60", "TR6Y46010302", "A0A1650510676", "0000:17:00.0", 42976 * MIB, "")],
+        [(0, "S60", "TR6Y46010302", "A0A1650510676", "0000:17:00.0", 42976 * MIB)],
     ),
     "enflame/efsmi_-q_-d_TEMP,MEMORY,USAGE.s60.old.txt": (
         gcus(enflame.parse_query),
-        [(0, "", "", "", "", 42976 * MIB, ""), (1, "", "", "", "", 42976 * MIB, "")],
+        [(0, "", "", "", "", 42976 * MIB), (1, "", "", "", "", 42976 * MIB)],
     ),
 }
 
