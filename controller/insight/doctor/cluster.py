@@ -63,7 +63,7 @@ def controller(state: State) -> Iterator[Finding]:
         yield Finding.warning(
             f"Namespace {state.installation.namespace}",
             "hami-dra is not installed here",
-            "install it (docs/install.md), or give its namespace: --namespace",
+            "install it (docs/install.md), or give its namespace: --install-namespace",
         )
         return
     title = f"Lease {state.installation.namespace}/{names.CONTROLLER}"
