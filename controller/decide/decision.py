@@ -17,7 +17,7 @@ from controller.allocation.result import Json, Pick, Solution, holdings_by
 from controller.decide.allocation_config import with_allocation_config
 from controller.decide.answers import ClaimAllocation, Decision, Score, Unschedulable
 from controller.decide.company import Company
-from controller.decide.fast_path import fast_path_of
+from controller.decide.fast_path import FastPath, fast_path_of
 from controller.decide.node_filter import NodeFilter
 from controller.decide.node_search import NodeSearch
 from controller.decide.pre_score import (
@@ -31,7 +31,7 @@ from controller.decide.pre_score import (
 )
 from controller.decide.problems import inputs_of, requested_devices_of
 from controller.decide.quotas import QuotaVerdicts
-from controller.decide.ranked_nodes import ShapeRanking, ranked_by_shape
+from controller.decide.ranked_nodes import Promising, ShapeRanking, ranked_by_shape
 from controller.decide.scheduling_request import Options, PodClaim, SchedulingRequest
 from controller.decide.trace import Trace, enough
 from controller.decide.unlike_refused import unlike_refused
@@ -39,7 +39,7 @@ from controller.decide.why_refused import failing_selector, reason_of
 from controller.inventory.inventory import Inventory
 from controller.rules.node_filters import ShapeFit
 from controller.rules.preferences import PodPreferences, PreferenceScores
-from controller.scoring.formulas import best_node, ranked_nodes
+from controller.scoring.formulas import best_node, ranked_nodes, sort_sign
 from controller.scoring.ranking import Plain, Ranking, reads_stored_score
 from hami_dra.api.arrays import Bools, Ints
 from hami_dra.api.core import Pod
@@ -60,7 +60,7 @@ class Alike:
     """
 
     def __init__(self) -> None:
-        self.ranking = ShapeRanking(often=0)
+        self.ranking = ShapeRanking()
         self.first: _Decision | None = None
         """A decision for which columns were enough, about a pod whose own rules concern no other pod."""
 
@@ -118,11 +118,11 @@ class _Decision:
         self._company = Company(inventory, request)
         self._wanted: Wanted = []
         self._flat: NodeEstimates | None = None
-        self._fit_of: Callable[[Pod], ShapeFit | None] | None = None
-        """Where the next pod like this one fits, nodes by themselves; None: that depends on more."""
+        self._follow: Callable[[Pod], ShapeFit | None] | None = None
+        """Returns where the next pod like this one fits."""
 
-    def _new_search(self) -> NodeSearch:
-        return NodeSearch(
+    def _new_search(self, fast_path: FastPath | None = None) -> NodeSearch:
+        search = NodeSearch(
             self._inventory,
             self._request,
             self._options,
@@ -130,6 +130,8 @@ class _Decision:
             foreign=self._foreign,
             headroom=self._headroom,
         )
+        search.fast_path = fast_path
+        return search
 
     def _preferences_of(self, pod: Pod) -> PodPreferences | None:
         honored = self._options.honor_preferences and not self._options.first_fit
@@ -147,13 +149,14 @@ class _Decision:
         flat = estimate_if_uniform(self._inventory, managed, self._arranging)
         self._wanted, self._flat = wanted, flat
         self._preferences = self._preferences_of(self._request.pod)
-        # Sorted nodes cannot tell for preferences (another order), and count those beyond the quota as
-        # fitting, which reports of a single pod say.
+        # Sorted nodes count those beyond the quota as fitting, which reports of a single pod say.
         if self.has_followers and (flat is not None or self._shared is not None):
             self._search.fast_path = fast_path_of(self._inventory, self._managed, wanted, arranged=flat is None)
-            sorted_nodes = self._preferences is None and (self._headroom is None or self._shared is not None)
-            if flat is not None and sorted_nodes and (found := self._decide_ranked(wanted, flat)) is not None:
-                return found
+            sorted_nodes = flat is not None and reads_stored_score(self._request.policies)
+            if sorted_nodes and (self._headroom is None or self._shared is not None):
+                found = self._decide_ranked()
+                if found is not None:
+                    return found
         return self._decide_full(wanted, flat)
 
     @property
@@ -163,33 +166,34 @@ class _Decision:
         """
         return not (self._options.first_fit or self._foreign.claims or self._request.masked_devices)
 
-    def _decide_ranked(self, wanted: Wanted, estimates: NodeEstimates) -> Decision | None:
-        """Take the first of the sorted nodes, for a pod of a recent shape. None when every node must be evaluated."""
-        request, inventory, policies = self._request, self._inventory, self._request.policies
-        if not reads_stored_score(policies) or request.needs_full_path or inventory.nodes_with_unusable_pools():
+    def _decide_ranked(self, fit: ShapeFit | None = None) -> Decision | None:
+        """Take the first of the sorted nodes. None when every node must be evaluated. `fit`: as for `ranked_by_shape`."""
+        request, inventory, wanted = self._request, self._inventory, self._wanted
+        # a preference compares all nodes that fit
+        if self._preferences is not None or request.needs_full_path or inventory.nodes_with_unusable_pools():
             return None
-        nodes = ranked_by_shape(inventory, request, wanted, self._shared)
+        nodes = ranked_by_shape(inventory, request, wanted, self._shared, fit=fit, beyond=self._beyond)
         if not nodes:
             return None
+        self._ranking = nodes.ranking or self._ranking
+        self._search.chooser.ranking = nodes.ranking
         ranked = nodes.first(max(self._options.report_nodes, 1))
-        best = int(ranked[0])
-        if not self._search.without_fruitless(ranked[:1]).size:
+        best, estimate = nodes.most_promising() or (int(ranked[0]), None)
+        if not self._search.without_fruitless(np.array([best])).size:
             return None
         found = self._search.on(best)
-        if found is None:
+        if found is None or (estimate is not None and found[1] < estimate):
             return None
-
+        trace = None
         if self._shared is None:
 
             def look() -> tuple[NodeFilter, Ints]:
                 verdicts, candidates = self._candidates(wanted)
                 return verdicts, candidates.nonzero()[0]
 
-            trace = self._trace(look, wanted, None, estimates)
-            return self._decision(best, found[0], trace, ranked[: self._options.report_nodes], len(nodes))
-        if self._search.fast_path is not None:
-            self._fit_of = inventory.rules.follow_fit(request.pod, uses_spares=request.uses_spares)
-        return self._decision(best, found[0], None, ranked[: self._options.report_nodes], len(nodes))
+            assert self._flat is not None  # a single pod
+            trace = self._trace(look, wanted, None, self._flat)
+        return self._decision(best, found[0], trace, ranked[: self._options.report_nodes], len(nodes))
 
     def again(self, request: SchedulingRequest) -> Decision | None:
         """Decide on another pod that differs in names alone, by what has changed since. None: it must be
@@ -201,35 +205,38 @@ class _Decision:
         for _, columns in self._wanted:
             for column in columns:
                 column.refresh()
+        self._preferences = self._preferences_of(request.pod)
+        if self._follow is None:
+            self._follow = self._inventory.rules.follow_fit(request.pod, uses_spares=request.uses_spares)
+        fast_path = self._search.fast_path
+        self._search = self._new_search(fast_path)
         try:
-            return self._again_ranked() if self._fit_of is not None else self._again_full()
+            ranked = self._decide_ranked(self._follow(request.pod)) if fast_path is not None else None
+            return ranked or self._again_full()
         except AllocatorError:  # which names another pod's claim
             return None
 
-    def _again_ranked(self) -> Decision | None:
-        inventory, request, fast_path = self._inventory, self._request, self._search.fast_path
-        fit = self._fit_of(request.pod) if self._fit_of is not None else None
-        if fit is None or fast_path is None:
-            return None
-        if self._preferences_of(request.pod) is not None:
-            return None
-        nodes = ranked_by_shape(inventory, request, self._wanted, self._shared, fit)
-        if not nodes:
-            return None
-        ranked = nodes.first(max(self._options.report_nodes, 1))
-        best = int(ranked[0])
-        found = fast_path.solve(best, self._search.chooser, self._headroom)
-        if found is None:
-            return None
-        return self._decision(best, found, None, ranked[: self._options.report_nodes], len(nodes))
+    def _beyond(self) -> tuple[Ranking | None, Promising | None]:
+        """Return what the nodes are sorted by, beyond the stored score."""
+        inventory, policies, managed = self._inventory, self._request.policies, self._wanted[: self._managed_count]
+        if reads_stored_score(policies):
+            own = None
+        else:
+            own = self._options.rank_nodes(inventory, policies, self._request.pod, managed)
+        if self._flat is not None:
+            return own, None
+        promising = Promising(
+            inventory,
+            lambda nodes: estimate_nodes(inventory, policies, managed, nodes, self._arranging),
+            lambda: inventory.nodes.score if own is None else own.values,
+            sign=sort_sign(policies.node_policy),
+        )
+        return own, promising
 
     def _again_full(self) -> Decision | None:
         """Evaluate all nodes, with the columns and the sets that are known."""
-        request, fast_path = self._request, self._search.fast_path
-        self._preferences = self._preferences_of(request.pod)
-        self._company = Company(self._inventory, request)
-        self._search = self._new_search()
-        self._search.fast_path = fast_path
+        self._company = Company(self._inventory, self._request)
+        self._search = self._new_search(self._search.fast_path)
         answer = self._decide_full(self._wanted, self._flat)
         return answer if isinstance(answer, Decision) else None
 

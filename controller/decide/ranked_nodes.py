@@ -2,65 +2,188 @@
 changed.
 
 Used by `decide` for pods to which all nodes with enough cards are worth the same, under node policies
-that read the stored score of a node. The replicas of one workload arrive one after the other, and only a node or two changes
-in between: so the nodes need not be filtered again, nor the best of them searched. A cache only;
-rare shapes have no entry. Pure.
+that read the stored score of a node, and for members of gangs whatever they prefer of cards. The
+replicas of one workload arrive one after the other, and only a node or two changes in between: so
+the nodes need not be filtered again, nor the best of them searched. A cache only. Pure.
 
 Saves 0.06 of 0.35 ms of deciding and assuming a pod at 1,000 nodes, and 0.13 of 0.48 ms at 5,000 (a
 shared card; `hack/bench/decide.py`, CPython 3.11, a busy machine): without it a decision grows with
 the cluster.
 """
 
-from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable
-from math import isnan, nan
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 import numpy as np
 
 from controller.allocation.prefilter import RequestColumns
 from controller.decide.allowed_nodes import AllowedNodes
-from controller.decide.pre_score import Wanted
+from controller.decide.pre_score import NodeEstimates, Wanted
 from controller.decide.scheduling_request import SchedulingRequest
+from controller.decide.searched_nodes import NodeChanges
 from controller.inventory.columns import NOWHERE, UNSEEN
 from controller.inventory.inventory import Inventory
 from controller.rules.node_filters import ShapeFit
-from controller.scoring.formulas import lowest_first, sort_sign
-from hami_dra.api.arrays import Codes, Floats, Positions
+from controller.scoring.formulas import sort_sign
+from controller.scoring.ranking import Ranking
+from hami_dra.api.arrays import Bools, Codes, Floats, Positions
 
 _FEW: Final = 16
 """Up to this many changed nodes, move each to its new position; beyond it, evaluating all nodes is cheaper."""
 _MOST_NEWS: Final = 16 * _FEW
 """Entries of the change logs that are worth reading for this."""
-_OFTEN: Final = 8
-"""Sort the nodes once a shape has been seen this often with few changes in between; sorting pays
-off after about as many further pods.
-"""
-
 
 Requests = tuple[tuple[RequestColumns, int], ...]
 """Each request of a pod, as its columns and how many cards it takes."""
 
 
+class NodeOrder:
+    """All nodes by one value, whether they fit or not, of equal values by name.
+
+    `sign`: +1 if the lowest value is the best, -1 if the highest is. Nodes are sorted by (sign * value,
+    rank of the name); a changed node is moved by bisection.
+
+    >>> from types import SimpleNamespace as Fake
+    >>> nodes, score = Fake(size=3, rank=np.array([1, 0, 2])), np.array([5.0, 5.0, 2.0])
+    >>> order = NodeOrder(Fake(nodes=nodes), lambda: score, sign=-1.0)
+    >>> order.sort()
+    >>> fits = np.array([True, True, True])
+    >>> order.first(fits, 3).tolist()    # of equal values the lower name
+    [1, 0, 2]
+    >>> score[2] = 9.0
+    >>> order.move([2])
+    >>> order.first(fits, 2).tolist()
+    [2, 1]
+    """
+
+    def __init__(self, inventory: Inventory, values: Callable[[], Floats], *, sign: float) -> None:
+        self._inventory = inventory
+        self._values = values
+        self._sign = sign
+        self._key: Floats = np.zeros(0, dtype=np.float64)
+        """By row, sign * value."""
+        self._rows: Positions = np.zeros(0, dtype=np.intp)
+        """In order."""
+        self._entries: list[tuple[float, int]] = []
+        """(key, rank of the name), in order; empty until a node moves."""
+
+    def sort(self) -> None:
+        self._key = self._sign * self._values()
+        self._rows = np.lexsort((self._inventory.nodes.rank, self._key))
+        self._entries = []
+
+    def move(self, changed: Iterable[int]) -> None:
+        """Move nodes to their new places. `changed`: rows of all nodes whose value may differ."""
+        values, ranks, rows = self._values(), self._inventory.nodes.rank, self._rows
+        for row in changed:
+            old, new, rank = self._key.item(row), self._sign * values.item(row), ranks.item(row)
+            if old == new:
+                continue
+            if not self._entries:
+                self._entries = list(zip(self._key[rows].tolist(), ranks[rows].tolist(), strict=True))
+            self._key[row] = new
+            before = bisect_left(self._entries, (old, rank))
+            del self._entries[before]
+            after = bisect_left(self._entries, (new, rank))
+            self._entries.insert(after, (new, rank))
+            if before < after:
+                rows[before:after] = rows[before + 1 : after + 1]
+            else:
+                rows[after + 1 : before + 1] = rows[after:before]
+            rows[after] = row
+
+    def first(self, fits: Bools, most: int) -> Positions:
+        """Return the rows of the best fitting nodes, best first. `fits`: shape (nodes.size,)."""
+        found, begin, length = list[int](), 0, 4 * most
+        while len(found) < most and begin < len(self._rows):
+            part = self._rows[begin : begin + length]
+            found += part[fits[part]].tolist()
+            begin, length = begin + length, 2 * length
+        return np.array(found[:most], dtype=np.intp)
+
+
+class StoredOrders:
+    """The nodes by the score that the inventory keeps, one order for all shapes of pod."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._orders: dict[float, tuple[NodeOrder, NodeChanges]] = {}
+        """By sign."""
+
+    def of(self, sign: float) -> NodeOrder:
+        """Return the order, up to date."""
+        nodes = self._inventory.nodes
+        if sign not in self._orders:
+            order = NodeOrder(self._inventory, lambda: nodes.score, sign=sign)
+            self._orders[sign] = order, NodeChanges(self._inventory)
+        order, changes = self._orders[sign]
+        touched = changes.touched()
+        if isinstance(touched, slice) or len(touched) > _FEW:
+            order.sort()
+        else:
+            order.move(touched)
+        return order
+
+
+class Promising:
+    """The fitting nodes by estimate, then by value: the best of them at once.
+
+    `estimate`: of some nodes; `values`: of all, as for `NodeOrder`.
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        estimate: Callable[[Bools], NodeEstimates],
+        values: Callable[[], Floats],
+        *,
+        sign: float,
+    ) -> None:
+        self._inventory = inventory
+        self._estimate = estimate
+        self._values = values
+        self._sign = sign
+        self._entry: dict[int, tuple[float, ...]] = {}
+        """By row of a fitting node; lower is better, the name decides last."""
+        self._heap: list[tuple[float, ...]] = []
+        """Entries with the row as last item; those that no node has any more among them."""
+
+    def update(self, fits: Bools, rows: Positions) -> Positions:
+        """Evaluate some nodes. `fits`: whether they do by themselves. Returns those where no set of cards is legal."""
+        for row in rows.tolist():
+            self._entry.pop(row, None)
+        asked = np.zeros(len(fits), dtype=np.bool_)
+        asked[rows] = fits[rows]
+        estimates = self._estimate(asked)
+        refused = np.logical_or.reduce([*estimates.refused.values(), np.zeros(len(fits), dtype=np.bool_)])
+        rows = np.flatnonzero(asked & ~refused)
+        columns = -estimates.rank, -estimates.topology, self._sign * self._values(), -estimates.tie
+        lines = [each[rows].tolist() for each in (*columns, self._inventory.nodes.rank)]
+        fresh = list(zip(*lines, rows.tolist(), strict=True))
+        self._entry.update(zip(rows.tolist(), fresh, strict=True))
+        if len(fresh) > _FEW:
+            self._heap = [*self._entry.values()]
+            heapify(self._heap)
+        else:
+            for entry in fresh:
+                heappush(self._heap, entry)
+        return np.flatnonzero(refused)
+
+    def best(self) -> tuple[int, tuple[int, float]]:
+        """Return the row of the best node, and its estimate without preference. There must be one."""
+        while self._entry.get(int(self._heap[0][-1])) != self._heap[0]:
+            heappop(self._heap)
+        rank, topology, *_, row = self._heap[0]
+        return int(row), (-int(rank), -topology)
+
+
 class RankedNodes:
     """The nodes that fit one shape of pod, sorted.
 
-    `sign`: +1 if the lowest score is the best, -1 if the highest is. `offered`: resources that rule
-    a node out. `among`: only these nodes; None: all. Nodes are sorted by (sign * score, rank of the name); a changed node is moved by
-    bisection. Only a second look sorts all:
-
-    >>> from types import SimpleNamespace as Fake
-    >>> nodes = Fake(size=3, rank=np.array([1, 0, 2]), score=np.array([5.0, 5.0, 2.0]))
-    >>> column = Fake(enough=lambda count: np.ones(3, dtype=bool), enough_on=lambda count, row: True)
-    >>> ranked = RankedNodes(Fake(nodes=nodes), ((column, 1),), sign=-1.0, offered=())
-    >>> codes = np.zeros(3, dtype=np.uint8)
-    >>> ranked.build(codes)
-    >>> ranked.first(3).tolist()    # of equal scores the lower name
-    [1, 0, 2]
-    >>> nodes.score[2] = 9.0
-    >>> ranked.update(codes, [2])
-    >>> ranked.first(3).tolist()
-    [2, 1, 0]
+    `offered`: resources that rule a node out. `among`: only these nodes; None: all. `ranking`: whose
+    values they are sorted by, None: the stored score. `promising`: None where all estimates are equal.
     """
 
     def __init__(
@@ -71,66 +194,37 @@ class RankedNodes:
         sign: float,
         offered: tuple[str, ...],
         among: AllowedNodes | None = None,
+        ranking: Ranking | None = None,
+        promising: Promising | None = None,
     ) -> None:
         self._inventory = inventory
         self._among = among
         self._requests = requests
         self._sign = sign
         self._offered = offered
-        self._entries: list[tuple[float, int]] = []
-        """(sign * score, rank of the name), ascending."""
-        self._key: list[float] = []
-        """By row, the scores of `_entries`; NaN where the node does not fit."""
-        self._row_of_rank: Positions = np.zeros(0, dtype=np.intp)
-        self._unsorted: tuple[Floats, Positions] | None = None
-        """`_key` as an array, and the fitting rows, until a second look is taken."""
+        self.ranking = ranking
+        self._own = NodeOrder(inventory, lambda: ranking.values, sign=sign) if ranking is not None else None
+        self._promising = promising
+        self._fits: Bools = np.zeros(0, dtype=np.bool_)
+        self._count = 0
 
     def __len__(self) -> int:
         """Return the number of fitting nodes."""
-        return len(self._entries if self._unsorted is None else self._unsorted[1])
+        return self._count
 
     def first(self, most: int) -> Positions:
-        """Return the rows of the best nodes, best first."""
-        if self._unsorted is not None:
-            key, rows = self._unsorted
-            return lowest_first(key, self._inventory.nodes.rank, rows, most)
-        return self._row_of_rank[[rank for _, rank in self._entries[:most]]]
+        """Return the rows of the best nodes, best first, whatever is estimated."""
+        order = self._own or self._inventory.derived(StoredOrders, StoredOrders).of(self._sign)
+        return order.first(self._fits, most)
+
+    def most_promising(self) -> tuple[int, tuple[int, float]] | None:
+        """Return the row of the most promising node, and its estimate without preference; None where
+        all estimates are equal.
+        """
+        return self._promising.best() if self._promising is not None else None
 
     def build(self, codes: Codes) -> None:
         """Evaluate all nodes. `codes`: by row, the reason against the pod."""
-        key = self._keys(codes)
-        self._unsorted = key, np.flatnonzero(~np.isnan(key))
-
-    def _sort(self, key: Floats, rows: Positions) -> None:
-        nodes = self._inventory.nodes
-        rank = nodes.rank
-        self._key = key.tolist()
-        keys, ranks = key[rows], rank[rows]
-        order = np.lexsort((ranks, keys))
-        self._entries = list(zip(keys[order].tolist(), ranks[order].tolist(), strict=True))
-        self._row_of_rank = np.empty(nodes.size, dtype=np.intp)
-        self._row_of_rank[rank] = np.arange(nodes.size)
-        self._unsorted = None
-
-    def update(self, codes: Codes, changed: Iterable[int]) -> None:
-        """Move the changed nodes to their new positions. `changed`: rows of all nodes that may differ, each once."""
-        if self._unsorted is not None:
-            self._sort(*self._unsorted)
-        ranks = self._inventory.nodes.rank
-        for row in changed:
-            old, new, rank = self._key[row], self._key_of(codes, row), ranks.item(row)
-            if old == new:
-                continue
-            self._key[row] = new
-            # NaN is a node that does not fit, and has no entry. NaN == NaN is false, so a node that
-            # still does not fit comes here too and changes nothing.
-            if not isnan(old):
-                del self._entries[bisect_left(self._entries, (old, rank))]
-            if not isnan(new):
-                insort(self._entries, (new, rank))
-
-    def _keys(self, codes: Codes) -> Floats:
-        """Return sign * score of all nodes, NaN where the node does not fit. Shape (nodes.size,)."""
         nodes = self._inventory.nodes
         fits = codes == 0
         for column, count in self._requests:
@@ -139,50 +233,60 @@ class RankedNodes:
             fits &= nodes.offers(resource) == 0
         if self._among is not None:
             fits &= self._among.mask
-        return np.where(fits, self._sign * nodes.score, np.nan)
+        self._fits = fits
+        if self._own is not None:
+            self._own.sort()
+        if self._promising is not None:
+            fits[self._promising.update(fits, np.arange(nodes.size))] = False
+        self._count = int(np.count_nonzero(fits))
 
-    def _lacks(self, row: int) -> bool:
-        return any(not column.enough_on(count, row) for column, count in self._requests)
+    def update(self, codes: Codes, changed: Collection[int]) -> None:
+        """Evaluate the changed nodes. `changed`: rows of all nodes that may differ, each once."""
+        if not changed:
+            return
+        before = self._count_of(changed)
+        for row in changed:
+            self._fits[row] = self._fits_on(codes, row)
+        rows = np.array([*changed], dtype=np.intp)
+        if self.ranking is not None and self._own is not None:
+            self.ranking.update(rows)
+            self._own.move(changed)
+        if self._promising is not None:
+            self._fits[self._promising.update(self._fits, rows)] = False
+        self._count += self._count_of(changed) - before
 
-    def _key_of(self, codes: Codes, row: int) -> float:
-        """Return the entry of `_keys`, without numpy's overhead."""
+    def _count_of(self, rows: Iterable[int]) -> int:
+        return sum(map(self._fits.item, rows))
+
+    def _fits_on(self, codes: Codes, row: int) -> bool:
+        """Return what `build` finds of a node, without numpy's overhead."""
         nodes = self._inventory.nodes
-        if codes.item(row) or self._lacks(row):
-            return nan
+        if codes.item(row) or any(not column.enough_on(count, row) for column, count in self._requests):
+            return False
         if self._among is not None and not self._among.mask.item(row):
-            return nan
-        if any(nodes.load_of(resource, row)[0] for resource in self._offered):
-            return nan
-        return self._sign * nodes.score.item(row)
+            return False
+        return not any(nodes.load_of(resource, row)[0] for resource in self._offered)
 
 
 class ShapeRanking:
-    """One shape of pod: the versions it was last seen at, how often in a row, and its nodes if it is
-    frequent. `often`: sort the nodes once it has been seen so often.
-    """
+    """One shape of pod: its nodes, and the versions they were last seen at."""
 
-    def __init__(self, often: int = _OFTEN) -> None:
-        self._often = often
+    def __init__(self) -> None:
         self._version: tuple[int, ...] = ()
-        self._close = 0
         self._ranked: RankedNodes | None = None
         self._fit: ShapeFit | None = None
         """Whose logs the versions count."""
 
-    def of(self, inventory: Inventory, fit: ShapeFit, make: Callable[[], RankedNodes]) -> RankedNodes | None:
-        """Return the sorted nodes, up to date if the column is; None where all nodes must be evaluated."""
+    def of(self, inventory: Inventory, fit: ShapeFit, make: Callable[[], RankedNodes]) -> RankedNodes:
+        """Return the sorted nodes, up to date if the columns are."""
         if fit is not self._fit:
             self._fit, self._version = fit, ()
         changed = self._news(inventory, fit)
-        if changed is None:
-            self._close, self._ranked = 0, None
-        else:
-            self._close += 1
-        if self._ranked is not None and changed is not None:
-            self._ranked.update(fit.codes, changed)
-        elif self._close >= self._often:
+        if self._ranked is None or changed is None:
             self._ranked = make()
             self._ranked.build(fit.codes)
+        else:
+            self._ranked.update(fit.codes, changed)
         return self._ranked
 
     def _news(self, inventory: Inventory, fit: ShapeFit) -> set[int] | None:
@@ -225,14 +329,15 @@ def ranked_by_shape(
     request: SchedulingRequest,
     wanted: Wanted,
     own: ShapeRanking | None,
+    *,
     fit: ShapeFit | None = None,
+    beyond: Callable[[], tuple[Ranking | None, Promising | None]] = lambda: (None, None),
 ) -> RankedNodes | None:
     """Return the sorted nodes, up to date if the columns of `wanted` are.
 
-    Returns None where all nodes must be evaluated: pods of this shape are rare, too much has
-    changed, or the columns are not enough. `own`: the caller's, for pods of this shape, policy and
+    Returns None where all nodes must be evaluated: the columns are not enough. `own`: the caller's, for pods of this shape, policy and
     these allowed nodes; None: the one of all pods of this shape. `fit`: of the pod, up to date, if the
-    caller has it.
+    caller has it. `beyond`: what else nodes are sorted by (`RankedNodes`).
     """
     fit = fit or inventory.rules.shape_fit(request.pod, uses_spares=request.uses_spares)
     requests = tuple([(columns[0], group.alternatives[0].count) for group, columns in wanted])
@@ -240,11 +345,15 @@ def ranked_by_shape(
         return None
     sign, offered = sort_sign(request.policies.node_policy), request.plugin_resources
     if own is None and request.allowed_nodes is not None:
-        own = ShapeRanking(often=0)
+        own = ShapeRanking()
     if own is None:
         own = inventory.of_request(ShapeRanking, (fit, requests, sign, offered), ShapeRanking)
-    return own.of(
-        inventory,
-        fit,
-        lambda: RankedNodes(inventory, requests, sign=sign, offered=offered, among=request.allowed_nodes),
-    )
+
+    def make() -> RankedNodes:
+        ranking, promising = beyond()
+        among = request.allowed_nodes
+        return RankedNodes(
+            inventory, requests, sign=sign, offered=offered, among=among, ranking=ranking, promising=promising
+        )
+
+    return own.of(inventory, fit, make)

@@ -81,13 +81,13 @@ class PodRules:
         """Return the cached fit of the pod's shape. None: it fits nowhere, or is counted already."""
         return None if self._own(pod) is not None else self._filters.of_shape(pod, uses_spares=uses_spares)
 
-    def follow_fit(self, pod: Pod, *, uses_spares: bool = False) -> Callable[[Pod], ShapeFit | None] | None:
-        """Return what `shape_fit` returns for pods of this shape, at little cost, while nothing but such
-        pods comes or goes. None: plugins have a say that look at more than one node.
+    def follow_fit(self, pod: Pod, *, uses_spares: bool = False) -> Callable[[Pod], ShapeFit | None]:
+        """Return `shape_fit` for pods of this shape, at little cost where no plugin has a say that looks
+        at more than one node, while nothing but such pods comes or goes.
         """
         current = self._filters.follow(pod, uses_spares=uses_spares)
         if current is None:
-            return None
+            return lambda other: self.shape_fit(other, uses_spares=uses_spares)
         return lambda other: current() if self._own(other) is None else None
 
     def why_unfit(self, pod: Pod, fit: NodeFit, row: int) -> str:

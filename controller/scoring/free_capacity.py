@@ -87,6 +87,11 @@ class AfterPlacement(DerivedColumns):
     def scarce(self) -> Floats:
         return self._scarce[: self._inventory.nodes.size]
 
+    def refresh_all(self) -> None:
+        """Bring the columns up to date, and the grid that they follow. Those of the requests are."""
+        self._grid.refresh()
+        self.refresh()
+
     def scarcity_of(self, request: ResolvedRequest, types: Ints) -> Ints:
         for (alternatives, _), scarcities in zip(self._wanted, self._scarcity, strict=True):
             for view, scarcity in zip(alternatives, scarcities, strict=True):

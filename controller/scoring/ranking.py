@@ -11,15 +11,18 @@ changed. Pure.
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+import numpy as np
+
 from controller.allocation.request import ResolvedRequest
 from controller.cluster.pod_resources import pod_requests
 from controller.inventory.inventory import Inventory
 from controller.scoring.device_selection import fit_keys
 from controller.scoring.fair_share import CardTotals, Cost, UsableCapacity, cost
+from controller.scoring.formulas import sort_sign
 from controller.scoring.free_capacity import NodeDevices, Wanted, after_placement, card_grid_of
 from controller.scoring.policies import Policies
 from hami_dra.api import names
-from hami_dra.api.arrays import Floats, Ints
+from hami_dra.api.arrays import Floats, Ints, Positions
 from hami_dra.api.core import Pod
 
 _HAMI_UNIT: Final = 10.0
@@ -31,6 +34,9 @@ class Ranking(Protocol):
 
     values: Floats
     """Shape (nodes.size,); the policy says what is best: the lowest for `spread`, else the highest."""
+
+    def update(self, nodes: Positions) -> None:
+        """Evaluate some nodes again, for a pod like the first one that counts nowhere yet."""
 
     def terms(self, node: int) -> list[tuple[str, float]]:
         """Return the summands of a node's value, by name."""
@@ -65,6 +71,9 @@ class Plain:
     def __init__(self, inventory: Inventory) -> None:
         self.values: Floats = inventory.nodes.score
 
+    def update(self, nodes: Positions) -> None:
+        """The values are those of the inventory."""
+
     def terms(self, node: int) -> list[tuple[str, float]]:
         return [("used", float(self.values[node]))]
 
@@ -76,10 +85,16 @@ class _Hami(Plain):
     """HAMi's node score, with a cost for scarce cards."""
 
     def __init__(self, inventory: Inventory, policies: Policies, wanted: Wanted) -> None:
-        super().__init__(inventory)
-        self._used = self.values
-        self._scarce = _HAMI_UNIT * after_placement(inventory, policies.packing, wanted).scarce
-        self.values = self._used + self._scarce if policies.node_policy == names.SPREAD else self._used - self._scarce
+        self._inventory = inventory
+        self._sign = sort_sign(policies.node_policy)
+        self._after = after_placement(inventory, policies.packing, wanted)
+        self.update(np.arange(inventory.nodes.size))
+
+    def update(self, nodes: Positions) -> None:  # noqa: ARG002 (all of them, which costs little)
+        self._after.refresh_all()
+        self._used = self._inventory.nodes.score
+        self._scarce = _HAMI_UNIT * self._after.scarce
+        self.values = self._used + self._sign * self._scarce
 
     def terms(self, node: int) -> list[tuple[str, float]]:
         return [("used", float(self._used[node])), ("scarce", float(self._scarce[node]))]
@@ -87,25 +102,37 @@ class _Hami(Plain):
 
 class _FairShare:
     def __init__(self, inventory: Inventory, policies: Policies, pod: Pod, wanted: Wanted) -> None:
-        nodes = inventory.nodes
+        self._inventory = inventory
+        self._packing = policies.packing
+        self._requests = pod_requests(pod)
         self._after = after_placement(inventory, policies.packing, wanted)
-        grid = card_grid_of(inventory)
-        requests = pod_requests(pod)
-        cpu, memory = (
-            UsableCapacity(nodes.offers(each), inventory.rules.left(pod, each)) for each in ("cpu", "memory")
+        size = inventory.nodes.size
+        self._cost: Cost = self._cost_on(
+            slice(size), {each: inventory.rules.left(pod, each) for each in ("cpu", "memory")}
         )
-        before = CardTotals(
-            grid.cards[: nodes.size], grid.node_free[: nodes.size], grid.node_partial[: nodes.size], cpu, memory
-        )
+        self.values: Floats = -(self._cost.total + self._after.scarce)
+
+    def update(self, nodes: Positions) -> None:
+        self._after.refresh_all()
+        offers, used = self._inventory.nodes.loads_of(("cpu", "memory"), nodes)
+        fresh = self._cost_on(nodes, dict(zip(("cpu", "memory"), offers - used, strict=True)))
+        for name in Cost.__struct_fields__:
+            getattr(self._cost, name)[nodes] = getattr(fresh, name)
+        self.values[nodes] = -(fresh.total + self._after.scarce[nodes])
+
+    def _cost_on(self, nodes: Positions | slice, left: Mapping[str, Ints]) -> Cost:
+        """`left`: of the nodes, by resource."""
+        grid, offers = card_grid_of(self._inventory), self._inventory.nodes.offers
+        cpu, memory = (UsableCapacity(offers(each)[nodes], left[each]) for each in ("cpu", "memory"))
+        before = CardTotals(grid.cards[nodes], grid.node_free[nodes], grid.node_partial[nodes], cpu, memory)
         after = CardTotals(
             before.cards,
-            self._after.free,
-            self._after.partial,
-            cpu.after(requests["cpu"]),
-            memory.after(requests["memory"]),
+            self._after.free[nodes],
+            self._after.partial[nodes],
+            cpu.after(self._requests["cpu"]),
+            memory.after(self._requests["memory"]),
         )
-        self._cost: Cost = cost(before, after, policies.packing)
-        self.values: Floats = -(self._cost.total + self._after.scarce)
+        return cost(before, after, self._packing)
 
     def terms(self, node: int) -> list[tuple[str, float]]:
         parts = [

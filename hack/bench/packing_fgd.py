@@ -242,6 +242,9 @@ class _Fgd:
         self._scarce = _SCARCITY_UNIT * after.scarce
         self.values: Floats = after.score + self._fit - self._scarce
 
+    def update(self, nodes: Positions) -> None:
+        raise NotImplementedError("for members of gangs")
+
     def terms(self, node: int) -> list[tuple[str, float]]:
         parts = [("gradient", self._after.score), ("fit", self._fit), ("scarce", self._scarce)]
         return [(name, float(column[node])) for name, column in parts]
