@@ -42,6 +42,8 @@ from hami_dra.vendors.registry import VENDORS
 
 _FEW: Final = 512
 """Up to this many changed rows, update the counts individually."""
+_FEW_TO_JUDGE: Final = 16
+"""Up to this many changed rows, a look at what is known of their states is faster than to judge them."""
 _PUBLISHED_KEPT: Final = 32
 _IDLE_KEPT: Final = 16
 _STATES_KEPT: Final = 1 << 8
@@ -245,13 +247,18 @@ class RequestColumns:
         self._states.refresh()
         return self._states.looks(self._published.codes)
 
-    def _some(self, rows: AbstractSet[int]) -> None:
+    def _some(self, few: AbstractSet[int]) -> None:
         """Update some rows, of devices that are the same as before."""
-        for row, code in zip(rows, self._codes(rows), strict=True):
-            fits = code == 0
-            if fits is not (self.codes.item(row) == 0):
-                self._count(self._inventory.devices.node.item(row), 1 if fits else -1)
-            self.codes[row] = code
+        codes = self._codes(few) if len(few) <= _FEW_TO_JUDGE else None
+        if codes is not None and codes == [*map(self.codes.item, few)]:
+            return
+        rows = np.array([*few], dtype=np.intp)
+        judged = np.array(codes, dtype=np.uint8) if codes is not None else self._judge(rows)
+        moved = (judged == 0) != (self.codes[rows] == 0)
+        self.codes[rows] = judged
+        signs, owners = np.where(judged[moved] == 0, 1, -1), self._inventory.devices.node[rows[moved]]
+        np.add.at(self.fitting, owners[owners >= 0], signs[owners >= 0])
+        self.network_attached += int(signs[owners == NOWHERE].sum())
 
     def _codes(self, rows: Collection[int]) -> list[int]:
         """Return the `_judge` of some rows; cards in the same state share it."""
@@ -265,12 +272,6 @@ class RequestColumns:
             codes = self._judge(np.array(unknown, dtype=np.intp))
             self._known.update(zip([states[row] for row in unknown], codes.tolist(), strict=True))
         return [self._known[state] for state in states.values()]
-
-    def _count(self, node: int, sign: int) -> None:
-        if node >= 0:
-            self.fitting[node] += sign
-        elif node == NOWHERE:
-            self.network_attached += sign
 
     # -- judging rows ------------------------------------------------------------------------------
 

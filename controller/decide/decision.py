@@ -179,9 +179,7 @@ class _Decision:
         self._search.chooser.ranking = nodes.ranking
         ranked = nodes.first(max(self._options.report_nodes, 1))
         best, estimate = nodes.most_promising() or (int(ranked[0]), None)
-        if not self._search.without_fruitless(np.array([best])).size:
-            return None
-        found = self._search.on(best)
+        found = self._search.on(best) if self._search.without_fruitless(np.array([best])).size else None
         if found is None or (estimate is not None and found[1] < estimate):
             return None
         trace = None
@@ -209,7 +207,8 @@ class _Decision:
         if self._follow is None:
             self._follow = self._inventory.rules.follow_fit(request.pod, uses_spares=request.uses_spares)
         fast_path = self._search.fast_path
-        self._search = self._new_search(fast_path)
+        if self._headroom is not None:  # which the search knows
+            self._search = self._new_search(fast_path)
         try:
             ranked = self._decide_ranked(self._follow(request.pod)) if fast_path is not None else None
             return ranked or self._again_full()

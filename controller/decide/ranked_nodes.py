@@ -96,12 +96,13 @@ class NodeOrder:
 
     def first(self, fits: Bools, most: int) -> Positions:
         """Return the rows of the best fitting nodes, best first. `fits`: shape (nodes.size,)."""
-        found, begin, length = list[int](), 0, 4 * most
-        while len(found) < most and begin < len(self._rows):
-            part = self._rows[begin : begin + length]
-            found += part[fits[part]].tolist()
-            begin, length = begin + length, 2 * length
-        return np.array(found[:most], dtype=np.intp)
+        length = 4 * most
+        while True:
+            rows = self._rows[:length]
+            found: Positions = rows[fits[rows]]
+            if len(found) >= most or length >= len(self._rows):
+                return found[:most]
+            length *= 4
 
 
 class StoredOrders:
@@ -247,12 +248,11 @@ class RankedNodes:
         before = self._count_of(changed)
         for row in changed:
             self._fits[row] = self._fits_on(codes, row)
-        rows = np.array([*changed], dtype=np.intp)
         if self.ranking is not None and self._own is not None:
-            self.ranking.update(rows)
+            self.ranking.update(np.array([*changed], dtype=np.intp))
             self._own.move(changed)
         if self._promising is not None:
-            self._fits[self._promising.update(self._fits, rows)] = False
+            self._fits[self._promising.update(self._fits, np.array([*changed], dtype=np.intp))] = False
         self._count += self._count_of(changed) - before
 
     def _count_of(self, rows: Iterable[int]) -> int:
@@ -344,10 +344,9 @@ def ranked_by_shape(
     if fit is None or not all(count and not column.network_attached for column, count in requests) or not requests:
         return None
     sign, offered = sort_sign(request.policies.node_policy), request.plugin_resources
-    if own is None and request.allowed_nodes is not None:
-        own = ShapeRanking()
     if own is None:
-        own = inventory.of_request(ShapeRanking, (fit, requests, sign, offered), ShapeRanking)
+        key, is_alone = (fit, requests, sign, offered), request.allowed_nodes is not None
+        own = ShapeRanking() if is_alone else inventory.of_request(ShapeRanking, key, ShapeRanking)
 
     def make() -> RankedNodes:
         ranking, promising = beyond()
