@@ -342,8 +342,7 @@ def _given_up(node: str) -> str:
 
 def _quoted(why: str, pod: Pod) -> str:
     """Return why a node was given up, with what kube-scheduler says of the pod."""
-    condition = podstate.scheduled_condition(pod) if podstate.is_unschedulable(pod) else None
-    said = condition.message if condition is not None else ""
+    said = podstate.scheduler_message(pod) if podstate.is_unschedulable(pod) else ""
     return why if said in why else f"{why}: {said}"
 
 
