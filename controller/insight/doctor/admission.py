@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from controller.insight.doctor.installed import filling_in, hooks_of, is_out, named
 from controller.insight.doctor.model import Finding, Live, Raw, State
-from controller.insight.doctor.phrases import some
 from controller.reconcile.fence import (
     carries_fence,
     driver_of,
@@ -17,6 +16,7 @@ from controller.reconcile.fence import (
 )
 from controller.webhook import ADVICE_WEBHOOK, CONVERT_WEBHOOK
 from hami_dra.api import kinds, names
+from hami_dra.api.printable import some
 from hami_dra.api.resource import DeviceTaintRule, ResourceSlice
 
 # --- fence ----------------------------------------------------------------------------------------
