@@ -90,9 +90,7 @@ class Term:
         self._deallocator = Deallocator(context, claims, self._assumed_pods, waiting.refusals, waiting.in_flight)
         self._deallocator.on_done(self._triggers.evaluate)
         committer = ClaimCommitter(context, claims, self._fence.holds)
-        self._binding_cycle = BindingCycle(
-            context, committer, self._gate, waiting, self._triggers, assumed_pods=self._assumed_pods
-        )
+        self._binding_cycle = BindingCycle(context, committer, self._gate, waiting, self._triggers, self._assumed_pods)
         options = _options(context.settings)
         assessor = PodAssessor(context, waiting, conversion)
         self._preemptor = (

@@ -63,9 +63,7 @@ class _Test(Struct):
 class DriverFence:
     def __init__(self, context: Context, driver: str, shared: Shared) -> None:
         self._driver = driver
-        self._informers = context.informers
-        self._settings = context.settings.fence
-        self._clock = context.clock
+        self._context = context
         self._guard = context.guard("fence")
         self._shared = shared
         self._rules = shared.rules
@@ -123,11 +121,11 @@ class DriverFence:
                 await self._rest()
             except ClusterError as error:
                 log.warning("fence of %s not as it should be yet: %s", self._driver, error)
-                await self._clock.sleep(backoff.next())
+                await self._context.clock.sleep(backoff.next())
             except Exception as error:
                 if not self._guard.contains(self._driver, error):
                     raise
-                await self._clock.sleep(backoff.next())
+                await self._context.clock.sleep(backoff.next())
 
     async def _rest(self) -> None:
         """Wait until something must be repaired; test an untested fence. Raises ClusterError, LeadershipLost."""
@@ -159,7 +157,7 @@ class DriverFence:
 
     async def _prove(self) -> bool:
         """Wait for the quiet time, then probe. Returns whether it held and nothing changed meanwhile."""
-        await self._quiet(self._settings.quiet_time)
+        await self._quiet(self._context.settings.fence.quiet_time)
         if self._again.is_set():
             return False
         outcome = await self._probe()
@@ -167,7 +165,7 @@ class DriverFence:
             self._report_failed_probe(outcome)
             if outcome is Outcome.BROKEN:
                 self._fall(f"kube-scheduler does not heed the fence of {self._driver}")
-            await self._clock.sleep(_PROBE_AGAIN)
+            await self._context.clock.sleep(_PROBE_AGAIN)
             return False
         if self._again.is_set():
             return False
@@ -183,9 +181,9 @@ class DriverFence:
         return not self._again.is_set()
 
     async def _probe(self) -> Outcome:
-        if not self._settings.probe:
+        if not self._context.settings.fence.probe:
             return Outcome.HOLDS
-        slices = self._informers.slices.store
+        slices = self._context.informers.slices.store
         if not any(item.spec.driver == self._driver and item.spec.devices for item in slices):
             return Outcome.UNTESTED
         return await self._shared.probe(self._driver)
@@ -198,7 +196,7 @@ class DriverFence:
 
     async def _test(self, test: _Test) -> None:
         """Probe an untested fence, if a probe can prove something now."""
-        if self._clock.monotonic() < test.not_before or self._shared.target(self._driver) is None:
+        if self._context.clock.monotonic() < test.not_before or self._shared.target(self._driver) is None:
             return
         outcome = await self._shared.probe(self._driver)
         if outcome is Outcome.HOLDS:
@@ -209,7 +207,7 @@ class DriverFence:
             self._report_failed_probe(outcome)
             self._fall(f"kube-scheduler does not heed the fence of {self._driver}")
         else:
-            test.not_before = self._clock.monotonic() + test.pauses.next()
+            test.not_before = self._context.clock.monotonic() + test.pauses.next()
 
     async def _quiet(self, seconds: float) -> None:
         await wait_at_most(self._again, seconds)
