@@ -113,8 +113,7 @@ class BindingCycle:
                 async with self.slots.held(namespace):
                     await self._commit(pod, decision, self.committer.commit)
         finally:
-            for key in self.slots.admitted(namespace):
-                self._evaluate(key)
+            self.triggers.evaluate_all(self.slots.admitted(namespace))
             if gang is not None:
                 gang.member_ended()
 
@@ -182,18 +181,13 @@ class BindingCycle:
         """
         uid = pod.metadata.uid
         self._under_way.discard(uid)
-        for key in self.waiting.in_flight.end([uid, *decision.holdings]):
-            if key != pod.key or not self._is_as_written(pod):
-                self._evaluate(key)
+        put_off = self.waiting.in_flight.end([uid, *decision.holdings])
+        self.triggers.evaluate_all(key for key in put_off if key != pod.key or not self._is_as_written(pod))
 
     def _is_as_written(self, pod: Pod) -> bool:
         current = self.context.informers.present(pod)
         claims = map(self.context.informers.claim, claim_keys(current)) if current is not None else (None,)
         return all(claim is not None and claim.status.allocation is not None for claim in claims)
-
-    def _evaluate(self, pod_key: str) -> None:
-        if (found := self.context.informers.pod(pod_key)) is not None:
-            self.triggers.evaluate(found)
 
     def _forget(self, pod_uid: str) -> None:
         self._failures.pop(pod_uid, None)

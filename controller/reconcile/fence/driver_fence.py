@@ -130,7 +130,7 @@ class DriverFence:
     async def _rest(self) -> None:
         """Wait until something must be repaired; test an untested fence. Raises ClusterError, LeadershipLost."""
         while self._untested is not None and not self._again.is_set():
-            await self._quiet(_TEST_AGAIN)
+            await wait_at_most(self._again, _TEST_AGAIN)
             if not self._again.is_set():
                 await self._test(self._untested)
         await self._again.wait()
@@ -157,14 +157,12 @@ class DriverFence:
 
     async def _prove(self) -> bool:
         """Wait for the quiet time, then probe. Returns whether it held and nothing changed meanwhile."""
-        await self._quiet(self._context.settings.fence.quiet_time)
+        await wait_at_most(self._again, self._context.settings.fence.quiet_time)
         if self._again.is_set():
             return False
         outcome = await self._probe()
         if outcome in (Outcome.BROKEN, Outcome.UNSEEN):
-            self._report_failed_probe(outcome)
-            if outcome is Outcome.BROKEN:
-                self._fall(f"kube-scheduler does not heed the fence of {self._driver}")
+            self._probe_failed(outcome)
             await self._context.clock.sleep(_PROBE_AGAIN)
             return False
         if self._again.is_set():
@@ -204,15 +202,11 @@ class DriverFence:
             if self._rules is not None:
                 await self._rules.let_go(self._driver)
         elif outcome is Outcome.BROKEN:
-            self._report_failed_probe(outcome)
-            self._fall(f"kube-scheduler does not heed the fence of {self._driver}")
+            self._probe_failed(outcome)
         else:
             test.not_before = self._context.clock.monotonic() + test.pauses.next()
 
-    async def _quiet(self, seconds: float) -> None:
-        await wait_at_most(self._again, seconds)
-
-    def _report_failed_probe(self, outcome: Outcome) -> None:
+    def _probe_failed(self, outcome: Outcome) -> None:
         nothing = f"no device of {self._driver} is given out"
         if outcome is Outcome.BROKEN:
             note = (
@@ -226,6 +220,8 @@ class DriverFence:
         log.warning("%s", note)
         if self._rules is not None:
             self._rules.report(self._driver, messages.warning(messages.FENCE_BROKEN, note))
+        if outcome is Outcome.BROKEN:
+            self._fall(f"kube-scheduler does not heed the fence of {self._driver}")
 
     def _fall(self, why: str) -> None:
         if self._ready:

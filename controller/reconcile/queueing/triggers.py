@@ -7,7 +7,7 @@ collected as `news`, and one pod of each refused group that they may help is tri
 (`queueing_hints`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from controller.assessment import has_devices
 from controller.decide import pod_shape
@@ -175,6 +175,11 @@ class Triggers:
         if pod.spec.resource_claims or has_our_gate(pod):
             self._waiting.queue.ready(pod.key, self._rank(pod), changed=changed)
             self._waiting.wake.set()
+
+    def evaluate_all(self, keys: Iterable[str]) -> None:
+        """Evaluate the pods with these keys that are still there."""
+        for pod in filter(None, map(self._context.informers.pod, keys)):
+            self.evaluate(pod)
 
     def _rank(self, pod: Pod) -> Rank:
         """Return the pod's rank; for a member that of its gang."""
