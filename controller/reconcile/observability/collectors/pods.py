@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from controller.cluster.incremental import LogReader
 from controller.inventory import Holding, holdings_of, used_of
-from controller.reconcile.observability.collectors.cards import core_unit
+from controller.reconcile.observability.collectors.cards import card_facts, core_unit
 from controller.reconcile.observability.collectors.lines import BLOCK, Gauge, blocks, labels
 from controller.views.overview import NO_CARD, CardTable
 from hami_dra.api.core import Pod
@@ -191,14 +191,8 @@ class PodGauges:
         parent = int(self._table.parent[row]) if row < len(self._table.parent) else NO_CARD
         card_row = row if parent == NO_CARD else parent
         card = devices.device(card_row)
-        facts = {
-            "node": self._table.node_name(card_row),
-            "uuid": card.string_attribute(card.profile.uuid),
-            "namespace": namespace,
-            "pod": pod,
-            "container": container,
-            "zone": "vGPU",
-        }
+        facts = card_facts(self._table, card_row, card)
+        facts |= {"namespace": namespace, "pod": pod, "container": container}
         return _Part(
             tuple(labels((name, facts[key]) for name, key in style.labels) for style in self._styles),
             memory,
