@@ -100,7 +100,7 @@ async def gated_pods(cluster: Cluster) -> list[Pod]:
     return await _gated(cluster, await cluster.list(kinds.POD))
 
 
-async def gates_alone(cluster: Cluster) -> InstalledObjects:
+async def take_stock_of_gates(cluster: Cluster) -> InstalledObjects:
     """List the pods with the gate, and what adds it to new pods. Raises ClusterError."""
     policies = [
         (kind, found)

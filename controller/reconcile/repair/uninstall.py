@@ -30,9 +30,9 @@ from controller.reconcile.repair.installed_objects import (
     PROTECTS,
     InstalledObjects,
     gated_pods,
-    gates_alone,
     summary,
     take_stock,
+    take_stock_of_gates,
     webhook_templates,
 )
 from controller.reconcile.runtime import Clock, Writer, uninstalling_until
@@ -82,7 +82,7 @@ class LeftBehind(InputError):
 async def to_remove(cluster: Cluster, plan: Plan) -> list[str]:
     """Return what an uninstall would remove now, a line each. Raises ClusterError, RunsElsewhere."""
     if plan.gates_only:
-        return summary(await gates_alone(cluster))
+        return summary(await take_stock_of_gates(cluster))
     await _require_only_here(cluster, plan)
     lines = summary(await take_stock(cluster))
     own: tuple[tuple[Kind[Any], str], ...] = ((kinds.SECRET, names.WEBHOOK_SECRET), (kinds.LEASE, plan.lease_name))
@@ -155,7 +155,7 @@ class Uninstaller:
 
     async def _remove_gates(self) -> None:
         """Stop gating and release the pods; fence, policies and controllers stay."""
-        present = await gates_alone(self._cluster)
+        present = await take_stock_of_gates(self._cluster)
         await self._remove_admission(present, CHANGES_OBJECTS)
         await self._lift_gates(present.gated)
         await self._clock.sleep(_POLICY_LAG)
