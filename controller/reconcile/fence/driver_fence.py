@@ -119,11 +119,10 @@ class DriverFence:
                     await self._rules.let_go(self._driver)
                 backoff.reset()
                 await self._rest()
-            except ClusterError as error:
-                log.warning("fence of %s not as it should be yet: %s", self._driver, error)
-                await self._context.clock.sleep(backoff.next())
             except Exception as error:
-                if not self._guard.contains(self._driver, error):
+                if isinstance(error, ClusterError):
+                    log.warning("fence of %s not as it should be yet: %s", self._driver, error)
+                elif not self._guard.contains(self._driver, error):
                     raise
                 await self._context.clock.sleep(backoff.next())
 
