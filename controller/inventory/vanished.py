@@ -119,9 +119,6 @@ class VanishedClaims:
         ]
         return sorted(found, key=lambda each: (each.namespace, each.name, each.uid, each.node, each.devices))
 
-    def __len__(self) -> int:
-        return len(self._seen) + sum(self._counts(report) for entries in self._reports.values() for report in entries)
-
     # -- feeds -------------------------------------------------------------------------------------
 
     def claim_seen(self, claim: ResourceClaim) -> None:
