@@ -12,8 +12,8 @@ from controller.decide import AllowedNodes
 from controller.gangs import Unit, UnitDecision
 from controller.inventory import DeviceId
 from controller.moves.movable import Movable
-from controller.moves.search import Mover, MoveTarget, memory_of
-from controller.preemption import Preemption, Search, doubled
+from controller.moves.search import Mover, Moves, MoveTarget, memory_of
+from controller.preemption import OutOfSteps, Preemption, Search, doubled
 from hami_dra.api.core import Pod
 
 _REGIONS: Final = 16
@@ -41,14 +41,28 @@ class Places(Search):
         self._mover = mover
         self._movable_of = movable_of
         self._most_nodes = most_nodes
-
-    def placed(self) -> UnitDecision | None:
-        """Return where the unit fits as the inventory is now."""
-        self._within = None
-        return self.decide()
+        self._placed: UnitDecision | None = None
+        """Where the unit has fitted last."""
 
     def fits(self) -> bool:
-        return self.placed() is not None
+        """Return whether the unit fits as the inventory is now."""
+        self._within = None
+        self._placed = self.decide()
+        return self._placed is not None
+
+    def best(self, most: int) -> tuple[UnitDecision, Moves] | None:
+        """Return where the unit fits, after the fewest moves of those to `first` places, up to `most`."""
+        best: tuple[UnitDecision, Moves] | None = None
+        try:
+            for target in self.first():
+                if len(target.tenants) > most or (best is not None and target.cost >= best[1].cost):
+                    continue
+                moves = self._mover.in_order(target, self.fits)
+                if moves is not None and self._placed is not None:
+                    best = self._placed, moves
+        except OutOfSteps:
+            self._mover.is_cut = True
+        return best
 
     def first(self) -> Iterator[MoveTarget]:
         """Yield places that need few moves: of all pods of a region, those without whom the unit fits

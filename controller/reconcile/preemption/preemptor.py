@@ -160,6 +160,8 @@ class Preemptor:
             reserved = self._reservations.reserve(unit, digest, preemption, priority, self._refused_since(unit, now))
             if (hold := self._holds.of(unit.key)) is not None:
                 self.evictor.begin(hold)
+        if hold is not None:
+            hold.moves_begin = self._defragmenter.begin(digest)
         return both(waits, reserved)
 
     def _refused_since(self, unit: QueuedUnit, now: float) -> float:
@@ -468,13 +470,9 @@ class Preemptor:
         )
         self._holds.begin(hold)
         self.context.metrics.preemptions.labels("moving" if transfers else "begun" if plan.victims else "awaited").inc()
-        log.info(
-            "pod %s: is to run on %s once %s evicted and %s terminated",
-            unit.pod.key,
-            ", ".join(hold.nodes),
-            counted(len(plan.victims), "pod"),
-            counted(len(plan.releasing), "pod"),
-        )
+        victims, releasing = (counted(len(pods), "pod") for pods in (plan.victims, plan.releasing))
+        where = f"{', '.join(hold.nodes)} once {victims} evicted and {releasing} terminated"
+        log.info("pod %s: is to run on %s", unit.pod.key, where)
         waits = self._waits(hold)
         self.evictor.begin(hold)
         if not hold.leaving and not preemption.left_claims:
@@ -545,7 +543,7 @@ class Preemptor:
             hold.empty_since = now if hold.empty_since is None else hold.empty_since
             until = hold.empty_since + PATIENCE
         left = counted(len(remaining), "pod") if remaining else "the devices of pods that have ended"
-        why = f"{'moves' if hold.transfers else 'preemption'}: its place on {', '.join(hold.nodes)} is held until {left} there {'are' if len(remaining) != 1 else 'is'} gone"
+        why = f"{hold.kind}: its place on {', '.join(hold.nodes)} is held until {left} there {'are' if len(remaining) != 1 else 'is'} gone"
         hold.until = max(until, now) + _SOON
         return Waits(hold.until, why)
 
