@@ -114,11 +114,7 @@ class Search:
         """Only pods of a lower priority go; infinite: the unit takes back what its namespace is owed."""
         self._namespace = next((request.pod.metadata.namespace for request in unit.members), "")
         self._guarantees = Guarantees(
-            self._inventory,
-            self._tenants,
-            self._namespace,
-            taken=preemption.taken,
-            promised=preemption.promised,
+            self._inventory, self._tenants, self._namespace, taken=preemption.taken, promised=preemption.promised
         )
         self._within: AllowedNodes | None = None
         """The nodes of the place that is tried; None: all."""

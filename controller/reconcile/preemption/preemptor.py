@@ -145,7 +145,7 @@ class Preemptor:
             return answer
         with self._without(hold):
             waits = self._make_room(unit, digest, preemption, priority)
-            if waits is None or waits.until == math.inf:
+            if not unit.has_minimum and (waits is None or waits.until == math.inf):
                 waits = both(waits, self._move_others(unit, digest, preemption, priority))
         if waits is not None and waits.until < math.inf:
             return waits
@@ -154,6 +154,8 @@ class Preemptor:
             reserved = self._still_held(hold, unit, preemption)
             if self._holds.of(unit.key) is None:
                 self._reservations.lost(digest)
+        elif unit.has_minimum:
+            return waits
         else:
             preemption = replace_fields(preemption, condemned=self._victims(self._holds))
             now = self.context.clock.monotonic()
@@ -177,7 +179,7 @@ class Preemptor:
 
     def _may_hold(self, unit: QueuedUnit) -> bool:
         """Return whether a place may be held for the unit."""
-        if unit.has_minimum:
+        if unit.may_be_released:
             return False
         claims = [entry.claim.key for request in unit.ready for entry in request.claims]
         return all(hold.key == unit.key for claim in claims for hold in self._holds.concerned(claim))
@@ -303,7 +305,9 @@ class Preemptor:
         is to go if it can, whatever earlier nominations say that are on their way.
         """
         nodes = {request.pod.metadata.uid: decision.node for request, decision in hold.placed}
-        members = [replace(each, preferred_node=nodes.get(each.pod.metadata.uid, "")) for each in unit.unit.members]
+        # beyond the minimum, members that came later have no share in the place
+        asked = [each for each in unit.unit.members if unit.least or each.pod.metadata.uid in nodes]
+        members = [replace(each, preferred_node=nodes.get(each.pod.metadata.uid, "")) for each in asked]
         within = self._within(replace(unit.unit, members=tuple(members)), hold.nodes)
         with self.context.inventory.trial() as trial:
             hold.lift(trial)
@@ -470,18 +474,15 @@ class Preemptor:
         )
         self._holds.begin(hold)
         self.context.metrics.preemptions.labels("moving" if transfers else "begun" if plan.victims else "awaited").inc()
-        victims, releasing = (counted(len(pods), "pod") for pods in (plan.victims, plan.releasing))
-        where = f"{', '.join(hold.nodes)} once {victims} evicted and {releasing} terminated"
-        log.info("pod %s: is to run on %s", unit.pod.key, where)
+        gone = f"{counted(len(plan.victims), 'pod')} evicted and {counted(len(plan.releasing), 'pod')} terminated"
+        log.info("pod %s: is to run on %s once %s", unit.pod.key, ", ".join(hold.nodes), gone)
         waits = self._waits(hold)
         self.evictor.begin(hold)
         if not hold.leaving and not preemption.left_claims:
             self._evaluate(hold)
-        said = (
-            moving(unit.pod, hold.nodes, hold.victims)
-            if transfers
-            else preempting(unit.pod, hold.nodes, hold.victims, plan.reclaims)
-        )
+        if transfers:
+            return replace(waits, said=moving(unit.pod, hold.nodes, hold.victims))
+        said = preempting(unit.pod, hold.nodes, hold.victims, plan.reclaims)
         return replace(waits, said=said) if plan.victims else waits
 
     # --- holds ------------------------------------------------------------------------------------
