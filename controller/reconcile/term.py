@@ -194,7 +194,7 @@ class Term:
                 group.create_task(self._gate.run(), name="gates")
                 group.create_task(self._leaked_claims.run(), name="leaked claims")
                 for feed in (informers.claims, informers.pods, informers.slices):
-                    ends.callback(feed.subscribe(self._vanished.changed))
+                    ends.callback(feed.subscribe(self._vanished.report_all))
                 self._vanished.report_all()
                 ends.callback(informers.quotas.subscribe(self._quota_notes.quota_changed))
                 group.create_task(self._quota_notes.run(), name="quota notes")

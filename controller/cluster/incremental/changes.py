@@ -93,6 +93,10 @@ class LruCache(Generic[V]):
             if self._dropped is not None:
                 self._dropped(oldest)
 
+    def drop(self, key: Hashable) -> None:
+        if (value := self._kept.pop(key, None)) is not None and self._dropped is not None:
+            self._dropped(value)
+
     def values(self) -> list[V]:
         return list(self._kept.values())
 

@@ -14,12 +14,13 @@ from typing import Final
 
 from controller.allocation import FeatureGates, Owner, ownership_of
 from controller.insight.doctor.model import Finding, State
-from controller.insight.doctor.phrases import older, some
+from controller.insight.doctor.phrases import older
 from controller.reconcile.runtime import patches
 from controller.webhook import bypassed
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_pending, is_probe, is_unschedulable, scheduled_condition
+from hami_dra.api.printable import some
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.api.served_pods import asks_for_hami_dra, unserved_parts
 

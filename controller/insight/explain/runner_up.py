@@ -13,9 +13,8 @@ from msgspec import Struct
 
 from controller.decide import MOST_OVERESTIMATED, Decision, SchedulingRequest, Trace, Unschedulable
 from controller.inventory import Inventory
-from controller.scoring import best_node
+from controller.scoring import best_node, sort_sign
 from controller.views.explanation import NAME, NOMINATED, PREFERENCE, RANK, SCORE, TIE, TOPOLOGY, RunnerUp
-from hami_dra.api import names
 from hami_dra.api.arrays import Ints, Positions
 
 _WORDS: Final = {
@@ -107,7 +106,7 @@ class Contenders:
         keys = (
             self._inventory.nodes.rank[rows],
             -estimates.tie[rows],
-            values if self._node_policy == names.SPREAD else -values,
+            sort_sign(self._node_policy) * values,
             *([] if estimates.preference is None else [-estimates.preference[rows]]),
             -estimates.topology[rows],
             -estimates.rank[rows],
@@ -143,7 +142,7 @@ class Contenders:
         first, other = self.placings(np.array(self._first, dtype=np.intp))
         nodes = self._inventory.nodes
         because, lost_by = NAME, 0.0
-        sign = -1.0 if self._node_policy == names.SPREAD else 1.0
+        sign = -sort_sign(self._node_policy)
         for key, ahead in (
             (RANK, float(first.rank - other.rank)),
             (TOPOLOGY, first.topology - other.topology),

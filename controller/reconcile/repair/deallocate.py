@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from controller.reconcile.binding import AssumedPods, ClaimWriter, Rejected, Stale, is_of_group
+from controller.reconcile.binding import AssumedPods, ClaimWriter, Rejected, Stale, is_consumer, is_of_group
 from controller.reconcile.queueing import NodeBackoff
 from controller.reconcile.repair.deallocation_verdict import DeallocationVerdict, PinnedPod, is_schedulable, verdict
 from controller.reconcile.runtime import Context, InFlight, messages, patches
@@ -114,7 +114,7 @@ class Deallocator:
             nodes = {
                 patches.pinned_node(claim)
                 for claim in held
-                if _is_reserved_for(claim, pod)
+                if all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
                 or (cause == "gang" and all(is_of_group(consumer, pod) for consumer in claim.status.reserved_for))
             }
             if cause == "gang":
@@ -201,11 +201,9 @@ class Deallocator:
         """
         now = self.context.clock.monotonic()
         for pod in pods:
-            uid = pod.metadata.uid
-            current = self.context.informers.pod(pod.key)
-            if current is None or current.metadata.uid != uid or self._node_being_emptied(pod) == node:
-                continue
-            if node not in self.refusals.nodes(uid, now):
+            uid, is_there = pod.metadata.uid, self.context.informers.present(pod) is not None
+            is_news = node not in self.refusals.nodes(uid, now)
+            if is_there and is_news and self._node_being_emptied(pod) != node:
                 self.refusals.add(uid, node, why, now)
 
     def _node_being_emptied(self, pod: Pod) -> str:
@@ -295,13 +293,10 @@ class Deallocator:
         """Return whether we allocated it on that node, and none of its pods is there."""
         if not self.claims.is_ours(claim) or patches.pinned_node(claim) != node:
             return False
-        users = {pod.metadata.uid: pod for pod in self.context.informers.pods_of(claim.key)}
-        bound = any(podstate.is_bound(pod) and pod.spec.node_name == node for pod in users.values())
-        reserved_elsewhere = any(
-            consumer.uid not in users and not any(is_of_group(consumer, pod) for pod in users.values())
-            for consumer in claim.status.reserved_for
-        )
-        return not bound and not reserved_elsewhere
+        users = self.context.informers.pods_of(claim.key)
+        bound = any(podstate.is_bound(pod) and pod.spec.node_name == node for pod in users)
+        known = all(any(is_consumer(consumer, pod) for pod in users) for consumer in claim.status.reserved_for)
+        return known and not bound
 
     def _notice_foreign_undo(self, old: ResourceClaim, new: ResourceClaim) -> None:
         """Remember at once that kube-scheduler cleared our allocation: its pod does not fit the node."""
@@ -310,13 +305,9 @@ class Deallocator:
         node = patches.pinned_node(old)
         if not node or not self.claims.is_ours(old) or self.claims.is_clearing(new):
             return
-        reserved = {consumer.uid for consumer in old.status.reserved_for}
         now = self.context.clock.monotonic()
         for pod in self.context.informers.pods_of(new.key):
-            is_consumer = pod.metadata.uid in reserved or any(
-                is_of_group(consumer, pod) for consumer in old.status.reserved_for
-            )
-            if is_consumer and podstate.is_pending(pod):
+            if podstate.is_pending(pod) and any(is_consumer(consumer, pod) for consumer in old.status.reserved_for):
                 self.context.metrics.undos.labels("scheduler").inc()
                 self._refuse((pod,), node, _given_up(node))
                 self.refusals.settle(pod.metadata.uid, now, now + self.context.settings.repair.settle_time)
@@ -342,10 +333,5 @@ def _given_up(node: str) -> str:
 
 def _quoted(why: str, pod: Pod) -> str:
     """Return why a node was given up, with what kube-scheduler says of the pod."""
-    condition = podstate.scheduled_condition(pod) if podstate.is_unschedulable(pod) else None
-    said = condition.message if condition is not None else ""
+    said = podstate.scheduler_message(pod) if podstate.is_unschedulable(pod) else ""
     return why if said in why else f"{why}: {said}"
-
-
-def _is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
-    return all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct, field
 
-from controller.reconcile.fence import is_fence_name, is_fence_rule, is_fence_taint
+from controller.reconcile.fence import carries_fence, is_fence_name, is_fence_rule
 from controller.reconcile.runtime import TAINT_RULE_KINDS
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod, PodSpec, SchedulingGate
@@ -71,13 +71,7 @@ async def take_stock(cluster: Cluster) -> InstalledObjects:
             present.rules += [(rule_kind, rule) for rule in rules.items if is_fence_rule(rule)]
             present.rules += [(rule_kind, each) for each in _unread(rules) if is_fence_name(each.metadata.name)]
     slices = await everything(kinds.RESOURCE_SLICE)
-    fenced = (
-        published.spec.driver
-        for published in slices.items
-        for device in published.spec.devices
-        if any(map(is_fence_taint, device.taints))
-    )
-    present.fenced_drivers = sorted(set(fenced))
+    present.fenced_drivers = sorted({each.spec.driver for each in slices.items if carries_fence(each)})
     for kind in _PROBES:
         probes = await everything(kind, names.PROBE_LABEL)
         present.probes += [(kind, each) for each in _with_unreadable(probes) if _is_the_probe(each)]
