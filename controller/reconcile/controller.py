@@ -119,10 +119,9 @@ class Controller:
             self.metrics,
             self.inventory,
             informers,
-            self._clock.wall,
-            lambda: self.is_leading,
-            cards=self.settings.observability.card_metrics,
-            also=self.settings.observability.legacy_metrics,
+            self.settings.observability,
+            now=self._clock.wall,
+            leads=lambda: self.is_leading,
         )
         events = Events(
             self._cluster,
@@ -141,9 +140,7 @@ class Controller:
             group.create_task(informers.run(), name="informers")
             group.create_task(events.run(), name="events")
             group.create_task(self._report_synced(informers), name="sync")
-            leaving = UninstallWatch(
-                self._cluster, self.settings.leadership.namespace, self.settings.leadership.lease_name, self._clock
-            )
+            leaving = UninstallWatch(self._cluster, self.settings.leadership, self._clock)
             group.create_task(leaving.run(), name="leaving")
             election: Election = elector or NoElection()
             group.create_task(self._elect(informers, events, election, leaving), name="elect")

@@ -18,7 +18,7 @@ from controller.gangs import Unit
 from controller.insight.defrag.cells import Cells, cells_of
 from controller.insight.defrag.goal import Goal, Movables, movables_of
 from controller.insight.manifests import Item, gather
-from controller.insight.simulation import Placing, SimulationSettings, load, question
+from controller.insight.simulation import Placing, SimulationSettings, devices_of, load, question
 from controller.inventory import DeviceId, Heartbeat
 from controller.moves import Mover, Moves, MoveTarget, Places, as_waiting
 from controller.preemption import Budgets, OutOfSteps
@@ -308,7 +308,6 @@ class _Replay:
             if len(state.report.unplaced) > refused:
                 return done, f"pod {pod.key} finds no place: {state.report.unplaced[-1]['message']}"
             entry = state.report.placements[-1]
-            results = [result for claim in entry["claims"] for result in claim["allocation"]["devices"]["results"]]
             before, held = held, self._held()
             done.append(
                 PlannedMove(
@@ -316,7 +315,7 @@ class _Replay:
                     from_node=pod.spec.node_name,
                     from_devices=tuple(sorted(map(str, each.movable.devices))),
                     to_node=entry["node"],
-                    to_devices=tuple(f"{result['driver']}/{result['pool']}/{result['device']}" for result in results),
+                    to_devices=devices_of(entry),
                     memory=each.movable.memory,
                     frees=before - held,
                     budgets=tuple(budget.key for budget in budgets.of(pod)),

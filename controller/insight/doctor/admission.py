@@ -24,7 +24,7 @@ from hami_dra.api.resource import DeviceTaintRule, ResourceSlice
 
 def fence(state: State) -> Iterator[Finding]:
     """Check in exclusive mode that every managed driver's fence is in force, and its taint not misused."""
-    if state.installation.mode != "exclusive" or is_out(state) or (state.live is None and not _speaks_of_fences(state)):
+    if is_out(state) or (state.live is None and not _speaks_of_fences(state)):
         return
     published = {item.spec.driver for item in state.objects.slices if item.spec.devices}
     rules = {rule.metadata.name: rule for rule in state.objects.taint_rules}

@@ -148,8 +148,6 @@ def _taken_by_others(state: State, uses: dict[DeviceId, list[ClaimAllocationUse]
 
 def pods(state: State) -> Iterator[Finding]:
     """Check pods behind our gate, and those that no node may run, whatever cards are free."""
-    if state.installation.mode != "exclusive":
-        return  # `leftovers` reports them
     judged = {each.pod: each for each in state.pending}
     for pod in state.objects.pods:
         if not is_pending(pod) or not older(pod.metadata.creation_timestamp, state.now, _WAITING):

@@ -52,8 +52,6 @@ _USUAL: Final = timedelta(seconds=10)
 
 def refusals(state: State) -> Iterator[Finding]:
     """Report pods that have devices on a node and are refused there."""
-    if state.installation.mode != "exclusive":
-        return
     claims = {claim.key: claim for claim in state.objects.claims if patches.is_ours(claim, state.installation.name)}
     for pod in state.objects.pods:
         condition = scheduled_condition(pod)
@@ -93,8 +91,6 @@ def _reasons(message: str) -> list[str]:
 
 def schedulers(state: State) -> Iterator[Finding]:
     """Report pods that want managed devices and belong to a scheduler that hami-dra does not serve."""
-    if state.installation.mode != "exclusive":
-        return
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for pod in state.objects.pods:
         if pod.spec.resource_claims and is_pending(pod) and not is_probe(pod):

@@ -10,13 +10,13 @@ decides them again. Devices are never preempted.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from controller.reconcile.binding import AssumedPods, ClaimWriter, Rejected, Stale, is_consumer, is_of_group
-from controller.reconcile.queueing import NodeBackoff
+from controller.reconcile.queueing import Triggers, WaitingPods
 from controller.reconcile.repair.deallocation_verdict import DeallocationVerdict, PinnedPod, is_schedulable, verdict
-from controller.reconcile.runtime import Context, InFlight, messages, patches
+from controller.reconcile.runtime import Context, messages, patches
 from hami_dra.api import podstate
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import POD
@@ -36,10 +36,9 @@ class Deallocator:
     context: Context
     claims: ClaimWriter
     assumed_pods: AssumedPods
-    refusals: NodeBackoff
-    in_flight: InFlight
+    waiting: WaitingPods
+    triggers: Triggers
     _guard: LoopGuard = field(init=False)
-    _evaluate: Callable[[Pod], None] = lambda _: None
     _watched: dict[str, PinnedPod] = field(default_factory=dict)
     _busy: set[str] = field(default_factory=set)
     """UIDs of pods."""
@@ -49,10 +48,6 @@ class Deallocator:
 
     def __post_init__(self) -> None:
         self._guard = self.context.guard("undo", Stale, Rejected)
-
-    def on_done(self, evaluate: Callable[[Pod], None]) -> None:
-        """Call `evaluate` for each pod whose claims were being cleared, or that waited for one of them."""
-        self._evaluate = evaluate
 
     # --- handlers, subscribed by the controller ----------------------------------------------------
 
@@ -65,7 +60,7 @@ class Deallocator:
             return
         self._refresh(new)
         if node := self._node_being_emptied(new):
-            self.refusals.lift(new.metadata.uid, node, self.context.clock.monotonic())
+            self.waiting.refusals.lift(new.metadata.uid, node, self.context.clock.monotonic())
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         claim = new or old
@@ -140,10 +135,8 @@ class Deallocator:
             log.warning("pod %s: allocation on node %s not taken back: %s", pod_key, node, error)
         finally:
             self._busy.discard(uid)
-            put_off = self.in_flight.end(affected)
-            for key in dict.fromkeys((*(pod.key for pod in affected.values()), *put_off)):
-                if (current := self.context.informers.pod(key)) is not None:
-                    self._evaluate(current)
+            put_off = self.waiting.in_flight.end(affected)
+            self.triggers.evaluate_all(dict.fromkeys((*(pod.key for pod in affected.values()), *put_off)))
 
     async def _take_back(
         self, uid: str, pod_key: str, node: str, found: DeallocationVerdict, affected: dict[str, Pod], *, refuse: bool
@@ -158,7 +151,7 @@ class Deallocator:
         if found.cause in ("node", "unschedulable", "gang"):
             pod = await self._withdraw(pod, node)
         affected |= self._affected(pod, held)
-        self.in_flight.begin(affected)
+        self.waiting.in_flight.begin(affected)
         if refuse and not pod.spec.node_name:
             # of the pod itself it was remembered when kube-scheduler cleared the first claim
             unaware = (other for other in affected.values() if found.cause != "sibling" or other is not pod)
@@ -167,7 +160,7 @@ class Deallocator:
             claim for claim in held if await self.claims.clear(claim, lambda newest: self._may_clear(newest, node))
         ]
         self._report(pod, len(cleared), node, found)
-        if refuse and (times := sum(self.refusals.times(uid).values())) > 1:
+        if refuse and (times := sum(self.waiting.refusals.times(uid).values())) > 1:
             self.context.metrics.repeated_undos.inc()
             self.context.events.report(POD, pod, messages.repeatedly_refused(times, _quoted(found.why, pod)), "Undo")
 
@@ -202,9 +195,9 @@ class Deallocator:
         now = self.context.clock.monotonic()
         for pod in pods:
             uid, is_there = pod.metadata.uid, self.context.informers.present(pod) is not None
-            is_news = node not in self.refusals.nodes(uid, now)
+            is_news = node not in self.waiting.refusals.nodes(uid, now)
             if is_there and is_news and self._node_being_emptied(pod) != node:
-                self.refusals.add(uid, node, why, now)
+                self.waiting.refusals.add(uid, node, why, now)
 
     def _node_being_emptied(self, pod: Pod) -> str:
         """Return the node from which pods are being evicted for this pod, or empty.
@@ -310,7 +303,7 @@ class Deallocator:
             if podstate.is_pending(pod) and any(is_consumer(consumer, pod) for consumer in old.status.reserved_for):
                 self.context.metrics.undos.labels("scheduler").inc()
                 self._refuse((pod,), node, _given_up(node))
-                self.refusals.settle(pod.metadata.uid, now, now + self.context.settings.repair.settle_time)
+                self.waiting.refusals.settle(pod.metadata.uid, now, now + self.context.settings.repair.settle_time)
                 self._to_complete[pod.metadata.uid] = pod.key, node
                 self._wake.set()
 

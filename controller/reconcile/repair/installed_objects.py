@@ -100,15 +100,16 @@ async def gated_pods(cluster: Cluster) -> list[Pod]:
     return await _gated(cluster, await cluster.list(kinds.POD))
 
 
-async def gate_policies(cluster: Cluster) -> list[tuple[Kind[Any], Object]]:
-    """Return what adds the gate to new pods. Raises ClusterError."""
-    return [
+async def gates_alone(cluster: Cluster) -> InstalledObjects:
+    """List the pods with the gate, and what adds it to new pods. Raises ClusterError."""
+    policies = [
         (kind, found)
         for kind in (kinds.MUTATING_POLICY_BINDING, kinds.MUTATING_POLICY)
         if await cluster.serves(kind)
         for found in _with_unreadable(await cluster.list(kind))
         if found.metadata.name == names.GATE_POLICY
     ]
+    return InstalledObjects(admission=policies, gated=await gated_pods(cluster))
 
 
 async def webhook_templates(cluster: Cluster) -> list[Object]:

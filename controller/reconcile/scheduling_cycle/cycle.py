@@ -179,7 +179,7 @@ class SchedulingCycle:
         before = time.perf_counter()
         budget = self.deciding.selectors.of(pod.metadata.namespace, partial(self._selectors_of, pod), now)
         try:
-            with held_back.deciding_on(pod, gang), self.context.inventory.verdicts.within(budget):
+            with held_back.heartbeat.deciding_on(pod, gang), self.context.inventory.verdicts.within(budget):
                 unit = self._assess(pod, gang, now)
                 if unit is not None:
                     self._act(unit, now)
