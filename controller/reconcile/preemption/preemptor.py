@@ -234,7 +234,7 @@ class Preemptor:
             kept = [hold for hold in self._holds if hold not in below]
             preemption = replace_fields(preemption, condemned=self._victims(kept))
             plan = self._plan(preemption, unit.unit, displaces=bool(below))
-        if isinstance(plan, NoPlan) or (most := self._most_victims(unit, plan)) < len(plan.victims):
+        if isinstance(plan, NoPlan) or (most := self._most_victims(unit, plan.devices)) < len(plan.victims):
             why = plan.sentence if isinstance(plan, NoPlan) else f"it takes {len(plan.victims)} victims, at most {most}"
             log.debug("pod %s: no preemption: %s", unit.pod.key, why)
             if any(request.pod.spec.preemption_policy == "Never" for request in unit.ready):
@@ -256,7 +256,8 @@ class Preemptor:
             return None
         if now < self._refused_since(unit, now) + settings.save_after:
             return None  # it is evaluated then, by `Reservations`
-        most = max(settings.preemption.preemption_victims_most, 0 if unit.gang is None else unit.least)
+        claims = [entry.claim.spec.devices for request in unit.ready for entry in request.claims]
+        most = self._most_victims(unit, sum([each.choices[0].count for claim in claims for each in claim.requests]))
         found = self._defragmenter.plan(unit, digest, preemption, most)
         if found is None:
             return self._defragmenter.again(digest)
@@ -434,12 +435,10 @@ class Preemptor:
                 return replace(plan, placed=unit.as_asked(plan.placed))
         return preemption.plan(unit)
 
-    def _most_victims(self, unit: QueuedUnit, plan: PreemptionPlan) -> int:
+    def _most_victims(self, unit: QueuedUnit, devices: int) -> int:
         """Return how many pods may be evicted for the unit: for a gang as many as it has devices, if that is more."""
         most = self.context.settings.preemption.preemption_victims_most
-        if unit.gang is None:
-            return most
-        return max(most, sum([len(held) for _, decision in plan.placed for held in decision.holdings.values()]))
+        return most if unit.gang is None else max(most, devices)
 
     def _within(self, unit: Unit, among: Iterable[str]) -> Unit:
         nodes = self.context.inventory.nodes

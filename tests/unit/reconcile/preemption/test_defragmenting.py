@@ -9,6 +9,7 @@ import pytest
 from controller.decide import decide
 from hami_dra.api import kinds
 from hami_dra.api.podstate import is_bound, is_live, is_pending
+from tests.support.gang_objects import in_labelled_group
 from tests.support.harness import SPACE, device_class, pod, template
 from tests.support.harness import play as play_scene
 from tests.support.mortal import Mortal
@@ -119,6 +120,22 @@ def test_pods_that_are_too_young_move_as_soon_as_they_may_to_where_a_place_was_r
         await harness.check_nothing_leaked()
 
     play(story, nodes=4, preemption=preemption, save_after=20.0)
+
+
+def test_as_many_pods_move_for_a_gang_as_it_asks_for_devices():
+    async def story(harness):
+        await web(harness, 30)
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("large", 12, count=8))
+        names = ["large-0", "large-1"]
+        members = [pod(name, templates=["large"], gated=True, cpu="1m") for name in names]
+        await harness.add(kinds.POD, *(in_labelled_group(member, "team", 2) for member in members))
+        await harness.bound(*names, seconds=300)
+        assert len(await harness.events("Moved")) == 10
+        assert sum((await nodes_of(harness)).values()) == 30
+        await harness.check_never_overcommitted()
+        await harness.check_nothing_leaked()
+
+    play(story, nodes=6, node_options={"cards": 8})
 
 
 @pytest.mark.parametrize(
