@@ -388,6 +388,8 @@ class Search:
     def _is_free_to_go(self, pod: Pod) -> bool:
         if pod.metadata.uid in self._condemned or self._tenants.is_arriving(pod):
             return False
+        if self._unit.key is not None and self._tenants.gang_of(pod) == self._unit.key:
+            return False
         least = 0.0
         if not self._is_lower(pod):
             if not self._reclaims or pod.metadata.namespace == self._namespace:

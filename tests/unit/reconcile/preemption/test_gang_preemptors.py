@@ -189,3 +189,24 @@ def test_no_place_is_reserved_for_a_member_beyond_the_minimum():
         assert await harness.events("PlaceReserved") == []
 
     play(story, save_after=30.0)
+
+
+@pytest.mark.parametrize("least", [1, 2, 3])
+def test_no_member_is_evicted_for_another_one_of_its_gang(least):
+    """Beyond the minimum, or for one that it lacks; members that state different priorities."""
+
+    async def story(harness):
+        members = [f"m-{number}" for number in range(3)]
+        await add_members(harness, *members, least=least, priority=0)
+        await add_low(harness, 1, priority=2000)
+        await harness.bound(*members)
+        if least == 3:
+            await harness.delete_pod("m-2")
+            await harness.sleep(5)
+            await harness.add(kinds.POD, one("takes", 2000))
+            await harness.bound("takes")
+        await add_members(harness, "more", least=least, priority=1000)
+        await harness.sleep(120)
+        assert harness.metric("hami_dra_evictions_total") == 0
+
+    play(story)
