@@ -119,6 +119,10 @@ class VanishedClaims:
         ]
         return sorted(found, key=lambda each: (each.namespace, each.name, each.uid, each.node, each.devices))
 
+    def is_held_by(self, pod_uid: str) -> bool:
+        """Return whether the pod holds a claim that was seen to vanish."""
+        return bool(self._held_by.keys(pod_uid))
+
     # -- feeds -------------------------------------------------------------------------------------
 
     def claim_seen(self, claim: ResourceClaim) -> None:

@@ -114,11 +114,7 @@ class Search:
         """Only pods of a lower priority go; infinite: the unit takes back what its namespace is owed."""
         self._namespace = next((request.pod.metadata.namespace for request in unit.members), "")
         self._guarantees = Guarantees(
-            self._inventory,
-            self._tenants,
-            self._namespace,
-            taken=preemption.taken,
-            promised=preemption.promised,
+            self._inventory, self._tenants, self._namespace, taken=preemption.taken, promised=preemption.promised
         )
         self._within: AllowedNodes | None = None
         """The nodes of the place that is tried; None: all."""
@@ -391,6 +387,8 @@ class Search:
 
     def _is_free_to_go(self, pod: Pod) -> bool:
         if pod.metadata.uid in self._condemned or self._tenants.is_arriving(pod):
+            return False
+        if self._unit.key is not None and self._tenants.gang_of(pod) == self._unit.key:
             return False
         least = 0.0
         if not self._is_lower(pod):

@@ -127,7 +127,7 @@ class Term:
             return None if moment == math.inf else clock.wall() + timedelta(seconds=moment - clock.monotonic())
 
         if self._preemptor is not None and (hold := self._preemptor.hold_of(key)) is not None:
-            return Held("preemption" if hold.slot is None else "reserved", at(hold.began), at(hold.until))
+            return Held(hold.kind, at(hold.began), at(hold.until), at(hold.moves_begin))
         until = self._scheduling_cycle.gangs.held_until(key) if isinstance(key, GangKey) else None
         return Held("gang", None, at(until)) if until is not None else None
 

@@ -201,10 +201,8 @@ class _Planner:
         nothing = Moves(MoveTarget(inventory, ()), ())
         if places.fits():
             return nothing
-        best: Moves | None = None
-        for target in places.first():
-            if len(target.tenants) <= self.most and (moves := self.mover.in_order(target, places.fits)) is not None:
-                best = moves if best is None else min(best, moves, key=lambda each: each.cost)
+        found = places.best(self.most)
+        best = found[1] if found is not None else None
         most = self.most if best is None else len(best.moved) - 1
         best = self._tried(partial(self._of_all, places, most)) or best
         self.mover.is_cut = self.mover.is_cut or unit.key is not None

@@ -145,7 +145,7 @@ class Preemptor:
             return answer
         with self._without(hold):
             waits = self._make_room(unit, digest, preemption, priority)
-            if waits is None or waits.until == math.inf:
+            if not unit.has_minimum and (waits is None or waits.until == math.inf):
                 waits = both(waits, self._move_others(unit, digest, preemption, priority))
         if waits is not None and waits.until < math.inf:
             return waits
@@ -154,12 +154,16 @@ class Preemptor:
             reserved = self._still_held(hold, unit, preemption)
             if self._holds.of(unit.key) is None:
                 self._reservations.lost(digest)
+        elif unit.has_minimum:
+            return waits
         else:
             preemption = replace_fields(preemption, condemned=self._victims(self._holds))
             now = self.context.clock.monotonic()
             reserved = self._reservations.reserve(unit, digest, preemption, priority, self._refused_since(unit, now))
             if (hold := self._holds.of(unit.key)) is not None:
                 self.evictor.begin(hold)
+        if hold is not None:
+            hold.moves_begin = self._defragmenter.begin(digest)
         return both(waits, reserved)
 
     def _refused_since(self, unit: QueuedUnit, now: float) -> float:
@@ -175,7 +179,7 @@ class Preemptor:
 
     def _may_hold(self, unit: QueuedUnit) -> bool:
         """Return whether a place may be held for the unit."""
-        if unit.has_minimum:
+        if unit.may_be_released:
             return False
         claims = [entry.claim.key for request in unit.ready for entry in request.claims]
         return all(hold.key == unit.key for claim in claims for hold in self._holds.concerned(claim))
@@ -230,7 +234,7 @@ class Preemptor:
             kept = [hold for hold in self._holds if hold not in below]
             preemption = replace_fields(preemption, condemned=self._victims(kept))
             plan = self._plan(preemption, unit.unit, displaces=bool(below))
-        if isinstance(plan, NoPlan) or (most := self._most_victims(unit, plan)) < len(plan.victims):
+        if isinstance(plan, NoPlan) or (most := self._most_victims(unit, plan.devices)) < len(plan.victims):
             why = plan.sentence if isinstance(plan, NoPlan) else f"it takes {len(plan.victims)} victims, at most {most}"
             log.debug("pod %s: no preemption: %s", unit.pod.key, why)
             if any(request.pod.spec.preemption_policy == "Never" for request in unit.ready):
@@ -252,7 +256,8 @@ class Preemptor:
             return None
         if now < self._refused_since(unit, now) + settings.save_after:
             return None  # it is evaluated then, by `Reservations`
-        most = max(settings.preemption.preemption_victims_most, 0 if unit.gang is None else unit.least)
+        claims = [entry.claim.spec.devices for request in unit.ready for entry in request.claims]
+        most = self._most_victims(unit, sum([each.choices[0].count for claim in claims for each in claim.requests]))
         found = self._defragmenter.plan(unit, digest, preemption, most)
         if found is None:
             return self._defragmenter.again(digest)
@@ -301,7 +306,9 @@ class Preemptor:
         is to go if it can, whatever earlier nominations say that are on their way.
         """
         nodes = {request.pod.metadata.uid: decision.node for request, decision in hold.placed}
-        members = [replace(each, preferred_node=nodes.get(each.pod.metadata.uid, "")) for each in unit.unit.members]
+        # beyond the minimum, members that came later have no share in the place
+        asked = [each for each in unit.unit.members if unit.least or each.pod.metadata.uid in nodes]
+        members = [replace(each, preferred_node=nodes.get(each.pod.metadata.uid, "")) for each in asked]
         within = self._within(replace(unit.unit, members=tuple(members)), hold.nodes)
         with self.context.inventory.trial() as trial:
             hold.lift(trial)
@@ -428,12 +435,10 @@ class Preemptor:
                 return replace(plan, placed=unit.as_asked(plan.placed))
         return preemption.plan(unit)
 
-    def _most_victims(self, unit: QueuedUnit, plan: PreemptionPlan) -> int:
+    def _most_victims(self, unit: QueuedUnit, devices: int) -> int:
         """Return how many pods may be evicted for the unit: for a gang as many as it has devices, if that is more."""
         most = self.context.settings.preemption.preemption_victims_most
-        if unit.gang is None:
-            return most
-        return max(most, sum([len(held) for _, decision in plan.placed for held in decision.holdings.values()]))
+        return most if unit.gang is None else max(most, devices)
 
     def _within(self, unit: Unit, among: Iterable[str]) -> Unit:
         nodes = self.context.inventory.nodes
@@ -468,22 +473,15 @@ class Preemptor:
         )
         self._holds.begin(hold)
         self.context.metrics.preemptions.labels("moving" if transfers else "begun" if plan.victims else "awaited").inc()
-        log.info(
-            "pod %s: is to run on %s once %s evicted and %s terminated",
-            unit.pod.key,
-            ", ".join(hold.nodes),
-            counted(len(plan.victims), "pod"),
-            counted(len(plan.releasing), "pod"),
-        )
+        gone = f"{counted(len(plan.victims), 'pod')} evicted and {counted(len(plan.releasing), 'pod')} terminated"
+        log.info("pod %s: is to run on %s once %s", unit.pod.key, ", ".join(hold.nodes), gone)
         waits = self._waits(hold)
         self.evictor.begin(hold)
         if not hold.leaving and not preemption.left_claims:
             self._evaluate(hold)
-        said = (
-            moving(unit.pod, hold.nodes, hold.victims)
-            if transfers
-            else preempting(unit.pod, hold.nodes, hold.victims, plan.reclaims)
-        )
+        if transfers:
+            return replace(waits, said=moving(unit.pod, hold.nodes, hold.victims))
+        said = preempting(unit.pod, hold.nodes, hold.victims, plan.reclaims)
         return replace(waits, said=said) if plan.victims else waits
 
     # --- holds ------------------------------------------------------------------------------------
@@ -545,7 +543,7 @@ class Preemptor:
             hold.empty_since = now if hold.empty_since is None else hold.empty_since
             until = hold.empty_since + PATIENCE
         left = counted(len(remaining), "pod") if remaining else "the devices of pods that have ended"
-        why = f"{'moves' if hold.transfers else 'preemption'}: its place on {', '.join(hold.nodes)} is held until {left} there {'are' if len(remaining) != 1 else 'is'} gone"
+        why = f"{hold.kind}: its place on {', '.join(hold.nodes)} is held until {left} there {'are' if len(remaining) != 1 else 'is'} gone"
         hold.until = max(until, now) + _SOON
         return Waits(hold.until, why)
 

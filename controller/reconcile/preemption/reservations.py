@@ -42,13 +42,7 @@ _NONE_KEPT: Final = 1_000
 class Reservations:
     """`give_up`: ends a hold, and says why."""
 
-    def __init__(
-        self,
-        context: Context,
-        holds: Holds,
-        *,
-        give_up: Callable[[Hold, str], None],
-    ) -> None:
+    def __init__(self, context: Context, holds: Holds, *, give_up: Callable[[Hold, str], None]) -> None:
         self._context = context
         self._holds = holds
         self._give_up = give_up
