@@ -97,6 +97,10 @@ class Hold(Struct, eq=False):
     """Of its victims, in their order, if these move: each is evicted when all before it have arrived."""
 
     @property
+    def namespace(self) -> str:
+        return self.placed[0][0].pod.metadata.namespace
+
+    @property
     def pods(self) -> tuple[Pod, ...]:
         return tuple([request.pod for request, _ in self.placed])
 
