@@ -329,6 +329,9 @@ class Preempting(Life):
             ]
             if not preemptor._may_hold(unit) or any(claim is None or claim.status.allocation for claim in claims):
                 continue
+            gang = None if unit.gang is None else self.harness.controller.informers.gangs.state(unit.gang.key)
+            if gang is not None and (gang.missing or gang.problem or gang.bound != unit.gang.bound):
+                continue  # it was considered as another one
             plan = preemptor._preemption(unit.pod.metadata.namespace).plan(unit.unit)
             if isinstance(plan, PreemptionPlan) and len(plan.victims) <= preemptor._most_victims(unit, plan):
                 victims = [each.key for each in plan.victims]

@@ -103,6 +103,10 @@ class Hold(Struct, eq=False):
         return "reserved" if self.slot is not None else "moves" if self.transfers else "preemption"
 
     @property
+    def namespace(self) -> str:
+        return self.placed[0][0].pod.metadata.namespace
+
+    @property
     def pods(self) -> tuple[Pod, ...]:
         return tuple([request.pod for request, _ in self.placed])
 
