@@ -45,6 +45,8 @@ _LEAST: Final = 300.0
 """Seconds that a pod has run before it moves, if it says nothing: none moves twice for one unit."""
 _PAUSES: Final = (60.0, 600.0)
 """Seconds until moves are searched again after none were found, at first and at most; they double."""
+_RESTS: Final = (600.0, 3_600.0)
+"""Seconds in which no pods of a namespace move after one of them could not, at first and at most; they double."""
 _TURN: Final = 2.0
 """Seconds of rest after a search of all steps: searches take a tenth of the time, however many units wait."""
 _NONE_KEPT: Final = 1_000
@@ -82,6 +84,8 @@ class Defragmenter:
     """UID of a pod that moves → how, until it has arrived or its place is given up."""
     _rests_until: float = 0.0
     """After moves that came to nothing none are begun until then."""
+    _rests: LruCache[_Fruitless] = field(default_factory=lambda: LruCache(_NONE_KEPT))
+    """By namespace: a pod that is created there may take the place of one that moves."""
     _free_at: float = 0.0
     """When moves may be searched again, for any unit."""
     _last_turn: float = 0.0
@@ -158,6 +162,8 @@ class Defragmenter:
         movability = Movability(self.assessor.view, self.assessor.settings, preemption, labelled=True, least=_LEAST)
         if not movability.is_labelled(pod):
             return "it is not labelled"
+        if self._is_resting(pod.metadata.namespace):
+            return "another pod of its namespace could not move"
         if any(each.resource_claim_name is not None for each in pod.spec.resource_claims):
             return "it uses a ResourceClaim by its name"
         if not is_ready(pod):
@@ -186,6 +192,7 @@ class Defragmenter:
         # of budgets the API server knows more
         movable = self._movable(pod, dataclasses.replace(preemption, budgets=Budgets()))
         if not isinstance(movable, Movable):
+            self._rest(pod.metadata.namespace)
             return movable or "it holds no devices"
         within = AllowedNodes.of_rows(inventory.nodes.rows_of([node]), inventory.nodes.size)
         with inventory.trial() as trial:
@@ -207,7 +214,8 @@ class Defragmenter:
 
     def end(self, hold: Hold, *, is_placed: bool) -> None:
         """Give back what is held for pods that are not evicted; the others are still to come."""
-        if not is_placed and not all(each.has_arrived for each in hold.transfers):
+        is_blamed = any(self._is_resting(each.pod.metadata.namespace) for each in hold.transfers)
+        if not is_placed and not is_blamed and not all(each.has_arrived for each in hold.transfers):
             self._rests_until = self.context.clock.monotonic() + _PAUSES[1]
         for transfer in hold.transfers:
             if not transfer.is_begun:
@@ -283,7 +291,17 @@ class Defragmenter:
             if transfer in hold.transfers:
                 self.go_on(hold)
 
+    def _is_resting(self, namespace: str) -> bool:
+        rest = self._rests.find(namespace)
+        return rest is not None and self.context.clock.monotonic() < rest.until
+
+    def _rest(self, namespace: str) -> None:
+        """Let no pods of a namespace move for a while: those of others may."""
+        pause = min(max(2 * (self._rests.find(namespace) or _Fruitless()).pause, _RESTS[0]), _RESTS[1])
+        self._rests.put(namespace, _Fruitless(self.context.clock.monotonic() + pause, pause))
+
     def _surprise(self, transfer: Transfer, why: str) -> None:
+        self._rest(transfer.pod.metadata.namespace)
         self._forget(transfer)
         for hold in self.holds:
             if transfer in hold.transfers:

@@ -279,6 +279,10 @@ def test_a_pod_that_is_not_replaced_in_time_ends_it():
         await harness.sleep(200)
         assert harness.metric("hami_dra_preemptions_total", result="given_up") == 1
         assert len(await harness.events("Moved")) == 1
+        moves = harness.controller._term._preemptor._defragmenter
+        assert moves._is_resting(SPACE)  # whose pod it was, perhaps by an owner that is not its own
+        assert not moves._is_resting("other")
+        assert moves._rests_until <= harness.clock.monotonic()
         await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("new", 12))
         await harness.add(kinds.POD, pod("new", templates=["new"], gated=True, cpu="1m", priority=5))
         await harness.bound("new", seconds=30)
