@@ -16,6 +16,7 @@ from controller.cluster.pod_resources import pod_requests
 from controller.inventory.inventory import Inventory
 from controller.scoring.device_selection import fit_keys
 from controller.scoring.fair_share import CardTotals, Cost, UsableCapacity, cost
+from controller.scoring.formulas import sort_sign
 from controller.scoring.free_capacity import NodeDevices, Wanted, after_placement, card_grid_of
 from controller.scoring.policies import Policies
 from hami_dra.api import names
@@ -79,7 +80,7 @@ class _Hami(Plain):
         super().__init__(inventory)
         self._used = self.values
         self._scarce = _HAMI_UNIT * after_placement(inventory, policies.packing, wanted).scarce
-        self.values = self._used + self._scarce if policies.node_policy == names.SPREAD else self._used - self._scarce
+        self.values = self._used + sort_sign(policies.node_policy) * self._scarce
 
     def terms(self, node: int) -> list[tuple[str, float]]:
         return [("used", float(self._used[node])), ("scarce", float(self._scarce[node]))]

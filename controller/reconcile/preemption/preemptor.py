@@ -154,6 +154,8 @@ class Preemptor:
             reserved = self._reservations.reserve(unit, digest, preemption, priority, self._refused_since(unit, now))
             if (hold := self._holds.of(unit.key)) is not None:
                 self.evictor.begin(hold)
+        if hold is not None:
+            hold.moves_begin = self._defragmenter.begin(digest)
         return both(waits, reserved)
 
     def _refused_since(self, unit: QueuedUnit, now: float) -> float:
@@ -209,7 +211,7 @@ class Preemptor:
             # what happened since may help one of them
             return Waits(review=hopeless[1], keeps_gate=False)
         plan, below = self._displacing(below, unit, preemption)
-        if isinstance(plan, NoPlan) or (most := self._most_victims(unit, plan)) < len(plan.victims):
+        if isinstance(plan, NoPlan) or (most := self._most_victims(unit, plan.devices)) < len(plan.victims):
             why = plan.sentence if isinstance(plan, NoPlan) else f"it takes {len(plan.victims)} victims, at most {most}"
             log.debug("pod %s: no preemption: %s", unit.pod.key, why)
             if any(request.pod.spec.preemption_policy == "Never" for request in unit.ready):
@@ -232,7 +234,8 @@ class Preemptor:
             return None
         if now < self._refused_since(unit, now) + settings.save_after:
             return None  # it is evaluated then, by `Reservations`
-        most = max(settings.preemption.preemption_victims_most, 0 if unit.gang is None else unit.least)
+        claims = [entry.claim.spec.devices for request in unit.ready for entry in request.claims]
+        most = self._most_victims(unit, sum([each.choices[0].count for claim in claims for each in claim.requests]))
         found = self._defragmenter.plan(unit, digest, preemption, most)
         if found is None:
             return self._defragmenter.again(digest)
@@ -432,12 +435,10 @@ class Preemptor:
                 return replace(plan, placed=unit.as_asked(plan.placed))
         return preemption.plan(unit)
 
-    def _most_victims(self, unit: QueuedUnit, plan: PreemptionPlan) -> int:
+    def _most_victims(self, unit: QueuedUnit, devices: int) -> int:
         """Return how many pods may be evicted for the unit: for a gang as many as it has devices, if that is more."""
         most = self.context.settings.preemption.preemption_victims_most
-        if unit.gang is None:
-            return most
-        return max(most, sum([len(held) for _, decision in plan.placed for held in decision.holdings.values()]))
+        return most if unit.gang is None else max(most, devices)
 
     def _within(self, unit: Unit, among: Iterable[str]) -> Unit:
         nodes = self.context.inventory.nodes
@@ -542,7 +543,7 @@ class Preemptor:
             hold.empty_since = now if hold.empty_since is None else hold.empty_since
             until = hold.empty_since + PATIENCE
         left = counted(len(remaining), "pod") if remaining else "the devices of pods that have ended"
-        why = f"{'moves' if hold.transfers else 'preemption'}: its place on {', '.join(hold.nodes)} is held until {left} there {'are' if len(remaining) != 1 else 'is'} gone"
+        why = f"{hold.kind}: its place on {', '.join(hold.nodes)} is held until {left} there {'are' if len(remaining) != 1 else 'is'} gone"
         hold.until = max(until, now) + _SOON
         return Waits(hold.until, why)
 
