@@ -108,9 +108,10 @@ class Defragmenter:
             self._none.put(digest, _Fruitless(min(now + pause, begin), pause, begin))
         return found
 
-    def begin(self, digest: bytes) -> float:
-        """Return when pods that are too young now may move for a unit, in seconds of the monotonic clock; infinite: unknown."""
-        return (self._none.find(digest) or _Fruitless()).begin
+    def note(self, hold: Hold | None, digest: bytes) -> None:
+        """Let a place that is reserved for a unit say when pods may move for it."""
+        if hold is not None:
+            hold.moves_begin = (self._none.find(digest) or _Fruitless()).begin
 
     def again(self, digest: bytes) -> Waits | None:
         """Return when moves are searched again for a unit."""

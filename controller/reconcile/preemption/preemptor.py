@@ -130,6 +130,8 @@ class Preemptor:
         """
         if not refusal.lacks_room or not self._may_hold(unit):
             return None
+        if not self.context.informers.tenants.is_read(self.context.inventory.devices):
+            return Waits(self.context.clock.monotonic() + _SOON, keeps_gate=False)
         preemption = self._preemption(unit.pod.metadata.namespace)
         priority = min(preemption.tenants.priority(request.pod) for request in unit.ready)
         hold = self._holds.of(unit.key)
@@ -154,8 +156,7 @@ class Preemptor:
             reserved = self._reservations.reserve(unit, digest, preemption, priority, self._refused_since(unit, now))
             if (hold := self._holds.of(unit.key)) is not None:
                 self.evictor.begin(hold)
-        if hold is not None:
-            hold.moves_begin = self._defragmenter.begin(digest)
+        self._defragmenter.note(hold, digest)
         return both(waits, reserved)
 
     def _refused_since(self, unit: QueuedUnit, now: float) -> float:
@@ -479,9 +480,8 @@ class Preemptor:
         self.evictor.begin(hold)
         if not hold.leaving and not preemption.left_claims:
             self._evaluate(hold)
-        if transfers:
-            return replace(waits, said=moving(unit.pod, hold.nodes, hold.victims))
-        said = preempting(unit.pod, hold.nodes, hold.victims, plan.reclaims)
+        about = unit.pod, hold.nodes, hold.victims
+        said = moving(*about) if transfers else preempting(*about, plan.reclaims)
         return replace(waits, said=said) if plan.victims else waits
 
     # --- holds ------------------------------------------------------------------------------------

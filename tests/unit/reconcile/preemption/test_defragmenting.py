@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from controller.decide import decide
+from controller.preemption import Tenants
 from hami_dra.api import kinds
 from hami_dra.api.podstate import is_bound, is_live, is_pending
 from tests.support.gang_objects import in_labelled_group
@@ -120,6 +121,28 @@ def test_pods_that_are_too_young_move_as_soon_as_they_may_to_where_a_place_was_r
         await harness.check_nothing_leaked()
 
     play(story, nodes=4, preemption=preemption, save_after=20.0)
+
+
+@pytest.mark.parametrize("preemption", [False, True])
+def test_the_devices_of_many_pods_are_read_in_pieces(monkeypatch, preemption):
+    monkeypatch.setattr("controller.preemption.tenants._AT_ONCE", 2)
+    read, moments = Tenants._read, Counter()
+
+    async def story(harness):
+        def counted(tenants, key):
+            moments[harness.clock.monotonic()] += 1
+            read(tenants, key)
+
+        await web(harness, 12)
+        monkeypatch.setattr(Tenants, "_read", counted)
+        await large(harness)
+        await harness.sleep(WAIT - 5)
+        assert sum(moments.values()) >= 10
+        assert max(moments.values()) <= 4
+        await harness.until(partial(harness.node_of, "large"), 120)
+        await harness.check_never_overcommitted()
+
+    play(story, nodes=4, preemption=preemption)
 
 
 def test_as_many_pods_move_for_a_gang_as_it_asks_for_devices():
