@@ -333,7 +333,7 @@ class Preempting(Life):
             if gang is not None and (gang.missing or gang.problem or gang.bound != unit.gang.bound):
                 continue  # it was considered as another one
             plan = preemptor._preemption(unit.pod.metadata.namespace).plan(unit.unit)
-            if isinstance(plan, PreemptionPlan) and len(plan.victims) <= preemptor._most_victims(unit, plan):
+            if isinstance(plan, PreemptionPlan) and len(plan.victims) <= preemptor._most_victims(unit, plan.devices):
                 victims = [each.key for each in plan.victims]
                 found.append(f"{unit.pod.key} waits, and would fit on {plan.nodes} without {victims}")
         return found
