@@ -43,7 +43,7 @@ from hami_dra.vendors.registry import VENDORS
 _FEW: Final = 512
 """Up to this many changed rows, update the counts individually."""
 _FEW_TO_JUDGE: Final = 16
-"""Up to this many changed rows, a look at what is known of their states is faster than to judge them."""
+"""Up to this many changed rows, look up the states that are known; beyond it, judging all at once is faster."""
 _PUBLISHED_KEPT: Final = 32
 _IDLE_KEPT: Final = 16
 _STATES_KEPT: Final = 1 << 8
@@ -249,16 +249,19 @@ class RequestColumns:
 
     def _some(self, few: AbstractSet[int]) -> None:
         """Update some rows, of devices that are the same as before."""
-        codes = self._codes(few) if len(few) <= _FEW_TO_JUDGE else None
-        if codes is not None and codes == [*map(self.codes.item, few)]:
-            return
-        rows = np.array([*few], dtype=np.intp)
-        judged = np.array(codes, dtype=np.uint8) if codes is not None else self._judge(rows)
-        moved = (judged == 0) != (self.codes[rows] == 0)
-        self.codes[rows] = judged
-        signs, owners = np.where(judged[moved] == 0, 1, -1), self._inventory.devices.node[rows[moved]]
-        np.add.at(self.fitting, owners[owners >= 0], signs[owners >= 0])
-        self.network_attached += int(signs[owners == NOWHERE].sum())
+        rows, owners = [*few], self._inventory.devices.node
+        if len(rows) > _FEW_TO_JUDGE:
+            changed = np.array(rows, dtype=np.intp)
+            judged = self._judge(changed)
+            new = judged != self.codes[changed]
+            rows, codes = changed[new].tolist(), judged[new].tolist()
+        else:
+            codes = self._codes(few)
+        for row, code in zip(rows, codes, strict=True):
+            fits = code == 0
+            if fits is not (self.codes.item(row) == 0):
+                self._count(owners.item(row), 1 if fits else -1)
+            self.codes[row] = code
 
     def _codes(self, rows: Collection[int]) -> list[int]:
         """Return the `_judge` of some rows; cards in the same state share it."""
@@ -272,6 +275,12 @@ class RequestColumns:
             codes = self._judge(np.array(unknown, dtype=np.intp))
             self._known.update(zip([states[row] for row in unknown], codes.tolist(), strict=True))
         return [self._known[state] for state in states.values()]
+
+    def _count(self, node: int, sign: int) -> None:
+        if node >= 0:
+            self.fitting[node] += sign
+        elif node == NOWHERE:
+            self.network_attached += sign
 
     # -- judging rows ------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ nodes or devices.
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import Final
 
 from controller.allocation import parameters
@@ -72,19 +73,13 @@ def prepare(
     )
 
 
+@dataclass(eq=False)
 class _Resolver:
-    def __init__(
-        self,
-        classes: Mapping[str, api.DeviceClass],
-        features: FeatureGates,
-        admin_namespaces: AbstractSet[str] | None,
-        judge: Judge,
-    ) -> None:
-        self._judge = judge
-        self._classes = classes
-        self._features = features
-        self._admin_namespaces = admin_namespaces
-        self._shapes: dict[Shape, tuple[Shape, int, ConsumptionCache]] = {}
+    classes: Mapping[str, api.DeviceClass]
+    features: FeatureGates
+    admin_namespaces: AbstractSet[str] | None
+    judge: Judge
+    _shapes: dict[Shape, tuple[Shape, int, ConsumptionCache]] = field(default_factory=dict)
 
     def claim(self, index: int, claim: api.ResourceClaim) -> ClaimRequests:
         parameters.require_readable(claim)
@@ -109,7 +104,7 @@ class _Resolver:
     ) -> RequestGroup:
         where = f"ResourceClaim {key}: spec.devices.requests[{position}] ({request.name})"
         if request.first_available:
-            if not self._features.prioritized_list:
+            if not self.features.prioritized_list:
                 raise AllocatorError(f"{where}: firstAvailable needs the feature gate DRAPrioritizedList")
             specs = [(f"{request.name}/{spec.name}", spec) for spec in request.first_available]
         elif request.exactly is not None:
@@ -117,7 +112,7 @@ class _Resolver:
         else:
             raise AllocatorError(f"{where}: neither exactly nor firstAvailable is set; no other request is known")
         for _, spec in specs:
-            if spec.capacity is not None and not self._features.consumable_capacity:
+            if spec.capacity is not None and not self.features.consumable_capacity:
                 raise AllocatorError(f"{where}: capacity needs the feature gate DRAConsumableCapacity")
         alternatives = tuple(
             [
@@ -139,7 +134,7 @@ class _Resolver:
     ) -> ResolvedRequest:
         owner = owner_of_claim(key)
         where = f"{owner}: request {name}"
-        selectors = selectors_of(spec.selectors, owner, f"request {name}: selectors", Payer.CLAIM, self._judge)
+        selectors = selectors_of(spec.selectors, owner, f"request {name}: selectors", Payer.CLAIM, self.judge)
         self._check_admin_access(claim, where, spec)
         device_class, class_selectors = self._class(where, spec)
         requested_names = frozenset({parent_name, name})
@@ -156,7 +151,7 @@ class _Resolver:
             tuple(sorted(capacity_requests.items())),
             tuple(sorted(percents.items())) if percents else (),
             tuple(sorted((driver, *sorted(least.items())) for driver, least in minimums.items())) if minimums else (),
-            self._features,
+            self.features,
         )
         shape, shape_index, consumptions = self._shape(Shape(values))
         return ResolvedRequest(
@@ -184,7 +179,7 @@ class _Resolver:
             shape=shape,
             shape_index=shape_index,
             derived=derived,
-            features=self._features,
+            features=self.features,
             _consumptions=consumptions,
         )
 
@@ -193,17 +188,17 @@ class _Resolver:
         return self._shapes.setdefault(shape, (shape, len(self._shapes), ConsumptionCache()))
 
     def _check_admin_access(self, claim: api.ResourceClaim, where: str, spec: api.ExactDeviceRequest) -> None:
-        if spec.admin_access is not None and not self._features.admin_access:
+        if spec.admin_access is not None and not self.features.admin_access:
             raise AllocatorError(f"{where}: adminAccess needs the feature gate DRAAdminAccess")
         namespace = claim.metadata.namespace
-        if spec.admin_access and self._admin_namespaces is not None and namespace not in self._admin_namespaces:
+        if spec.admin_access and self.admin_namespaces is not None and namespace not in self.admin_namespaces:
             raise AllocatorError(
                 f'{where}: adminAccess needs the label {names.ADMIN_ACCESS_LABEL}: "true" on namespace {namespace}'
             )
 
     def _derived_attributes(self, owner: str, name: str, spec: api.ExactDeviceRequest) -> dict[str, DerivedAttribute]:
         """Return the attributes that a request of this name derives, by name. Raises AllocatorError."""
-        if spec.derived_attributes and not self._features.derived_attributes:
+        if spec.derived_attributes and not self.features.derived_attributes:
             raise AllocatorError(
                 f"{owner}: request {name}: derivedAttributes needs the feature gate DRADerivedAttributes"
             )
@@ -218,12 +213,12 @@ class _Resolver:
         """Return the class and its selectors. Raises AllocatorError."""
         if not spec.device_class_name:
             raise AllocatorError(f"{where}: deviceClassName is empty; no other request is known")
-        device_class = self._classes.get(spec.device_class_name)
+        device_class = self.classes.get(spec.device_class_name)
         if device_class is None:
-            raise AllocatorError(f"{where}: {_missing_class(spec.device_class_name, self._classes)}")
+            raise AllocatorError(f"{where}: {_missing_class(spec.device_class_name, self.classes)}")
         parameters.require_readable_class(device_class)
         return device_class, selectors_of(
-            device_class.spec.selectors, f"DeviceClass {device_class.key}", "spec.selectors", Payer.CLASS, self._judge
+            device_class.spec.selectors, f"DeviceClass {device_class.key}", "spec.selectors", Payer.CLASS, self.judge
         )
 
 

@@ -235,7 +235,7 @@ def shared_claims(request: SchedulingRequest) -> list[str]:
 
 
 def signature(request: SchedulingRequest, *, by_labels: bool = False) -> bytes:
-    """Return a digest of everything that `decide` reads, except the pod's identity.
+    """Return a digest of everything that `decide` reads, except the pod's identity, and of whether it may preempt.
 
     Pods with equal digests either all fit or all do not. Companions and earlier refusals are left
     out: they affect which node is best, and never whether one fits.
@@ -248,6 +248,7 @@ def signature(request: SchedulingRequest, *, by_labels: bool = False) -> bytes:
         _policies(request.policies, [entry.claim.key for entry in request.claims]),
         sorted(request.refused_nodes),
         (request.preferred_node, request.required_node, request.plugin_resources, request.uses_spares),
+        pod.spec.preemption_policy,
     )
     return digest_of(asked)
 

@@ -74,8 +74,13 @@ class AssessedUnit(Generic[Wait]):
 
     @property
     def has_minimum(self) -> bool:
-        """Whether it is a gang of which enough run, or some have their devices: it waits for room without victims."""
-        return self.gang is not None and bool(self.settled or not self.least)
+        """Whether enough of the gang run, or are about to: the others ask one by one, as pods do."""
+        return self.gang is not None and not self.least
+
+    @property
+    def may_be_released(self) -> bool:
+        """Whether members have their devices, and too few others have: nobody makes room for the rest."""
+        return bool(self.least) and any(each.pod.spec.resource_claims for each in self.settled)
 
     @cached_property
     def topology(self) -> tuple[TopologyConstraint, ...]:

@@ -203,8 +203,11 @@ def _tenants(card: "Card", kept: "Mapping[tuple[str, str], str]", places: "Seque
 
 
 def _held(kept: "Reservation") -> str:
+    """Return `held by moves for pod team/one, until 2026-11-21T09:00:00+00:00`."""
     until = f", until {kept.until}" if kept.until else ""
-    return f"{'reserved' if kept.kind == 'reserved' else 'held'} for {kept.holder}{until}"
+    begin = f"; pods that are too young yet may move for it at {kept.moves_begin}" if kept.moves_begin else ""
+    how = {"reserved": "reserved", "moves": "held by moves"}.get(kept.kind, "held")
+    return f"{how} for {kept.holder}{until}{begin}"
 
 
 def _tenant(card: "Card", tenant: "Tenant", kept: "Mapping[tuple[str, str], str]") -> str:

@@ -4,6 +4,7 @@ Used once for a state that was read, and again after each change by `--watch`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -133,41 +134,35 @@ class Selection(Struct, frozen=True, kw_only=True):
         return {vendor_of.get(name, name) for name in self.vendors}
 
 
+@dataclass(eq=False)
 class StatusView:
     """The requested part of the cluster at one moment."""
 
-    def __init__(
-        self,
-        wanted: Selection,
-        overview: "Overview",
-        quotas: "list[QuotaLine]",
-        places: "Mapping[str, Sequence[Reservation]]",
-    ) -> None:
-        self.overview = overview
-        self._wanted = wanted
-        self._quotas = quotas
-        self._places = places
-        self.pending: PendingPods | None = None
-        """With --pending."""
-        self.now = datetime.now(UTC)
-        """The end of ages; of files, when they were taken."""
-        self.used: list[UsedCard] | None = None
-        """With --usage."""
+    wanted: Selection
+    overview: "Overview"
+    quotas: "list[QuotaLine]"
+    places: "Mapping[str, Sequence[Reservation]]"
+    pending: "PendingPods | None" = None
+    """With --pending."""
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    """The end of ages; of files, when they were taken."""
+    used: "list[UsedCard] | None" = None
+    """With --usage."""
 
     def document(self) -> dict[str, Any]:
         import msgspec
 
-        document: dict[str, Any] = msgspec.to_builtins(self.overview, str_keys=True) | {"quotas": self._quotas}
+        document: dict[str, Any] = msgspec.to_builtins(self.overview, str_keys=True) | {"quotas": self.quotas}
         parts = {"pending": self.pending, "usage": self.used}
         return document | {name: part for name, part in parts.items() if part is not None}
 
     def names(self) -> list[str]:
         """Return what the rows are about, as `kind/name`."""
-        if self._wanted.quota:
-            return list(dict.fromkeys(f"resourcequota/{each.namespace}/{each.quota}" for each in self._quotas))
+        if self.wanted.quota:
+            return list(dict.fromkeys(f"resourcequota/{each.namespace}/{each.quota}" for each in self.quotas))
         if self.pending is not None:
             return [f"pod/{each.pod}" for each in self.pending.pods]
-        match self._wanted.by:
+        match self.wanted.by:
             case By.device:
                 return [card.id for card in self.overview.cards]
             case By.node:
@@ -178,18 +173,18 @@ class StatusView:
     def lines(self, layout: TextLayout) -> list[Line]:
         from controller.cli import status_tables
 
-        if self._wanted.quota:
-            return status_tables.quotas(self._quotas, layout, self._wanted.listed)
+        if self.wanted.quota:
+            return status_tables.quotas(self.quotas, layout, self.wanted.listed)
         if self.pending is not None:
             return status_tables.pending(
-                self.pending, self.overview.reservations, layout, namespace=self._wanted.listed, now=self.now
+                self.pending, self.overview.reservations, layout, namespace=self.wanted.listed, now=self.now
             )
         rows: Callable[[Overview, TextLayout], list[Line]] = {
-            By.device: lambda seen, layout: status_tables.cards(seen, layout, self._places),
+            By.device: lambda seen, layout: status_tables.cards(seen, layout, self.places),
             By.node: status_tables.nodes,
             By.namespace: status_tables.namespaces,
-        }[self._wanted.by]
-        namespace, labels = self._wanted.namespace, self._wanted.labels
+        }[self.wanted.by]
+        namespace, labels = self.wanted.namespace, self.wanted.labels
         if not self.overview.cards and namespace is not None:
             return [Line(f"no pod of namespace {namespace} holds a device; status without -n shows all devices")]
         if not self.overview.cards and labels:

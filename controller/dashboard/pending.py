@@ -22,7 +22,7 @@ from controller.views.columns import Column, Columns, plain
 from controller.views.explanation import Explanation
 from controller.views.overview import Reservation
 from hami_dra.api.core import Pod
-from hami_dra.api.podstate import has_our_gate, is_probe, is_unschedulable, other_gates, scheduled_condition
+from hami_dra.api.podstate import has_our_gate, is_probe, is_unschedulable, other_gates, scheduler_message
 from hami_dra.api.served_pods import unserved_scheduler
 
 Cause = Literal["invalid", "never", "refused", "waiting", "unbound", "gate", "scheduler", "bypassed", "unknown"]
@@ -238,8 +238,7 @@ def _undecided(source: Source, pod: Pod, since: str, gang: GangState | None) -> 
 
 def _unbound(pod: Pod, since: str, gang: GangState | None, decision: Explanation | None) -> PendingPod:
     """Return a pod on which kube-scheduler has the last word."""
-    condition = scheduled_condition(pod)
-    message = condition.message if condition is not None and is_unschedulable(pod) else ""
+    message = scheduler_message(pod) if is_unschedulable(pod) else ""
     node = decision.node if decision is not None else ""
     cause: Cause = "unbound" if node or message else "unknown"
     return PendingPod(pod.key, since, cause, message, node=node, has_decision=decision is not None, gang=gang)

@@ -4,16 +4,17 @@ changed.
 Used by `decide` for pods to which all nodes with enough cards are worth the same, under node policies
 that read the stored score of a node, and for members of gangs whatever they prefer of cards. The
 replicas of one workload arrive one after the other, and only a node or two changes in between: so
-the nodes need not be filtered again, nor the best of them searched. A cache only. Pure.
+the nodes need not be filtered again, nor the best of them searched. A cache only; single pods of a rare shape have no entry. Pure.
 
 Saves 0.06 of 0.35 ms of deciding and assuming a pod at 1,000 nodes, and 0.13 of 0.48 ms at 5,000 (a
 shared card; `hack/bench/decide.py`, CPython 3.11, a busy machine): without it a decision grows with
 the cluster.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable
 from heapq import heapify, heappop, heappush
+from math import isnan, nan
 from typing import Final
 
 import numpy as np
@@ -22,11 +23,10 @@ from controller.allocation.prefilter import RequestColumns
 from controller.decide.allowed_nodes import AllowedNodes
 from controller.decide.pre_score import NodeEstimates, Wanted
 from controller.decide.scheduling_request import SchedulingRequest
-from controller.decide.searched_nodes import NodeChanges
 from controller.inventory.columns import NOWHERE, UNSEEN
 from controller.inventory.inventory import Inventory
 from controller.rules.node_filters import ShapeFit
-from controller.scoring.formulas import sort_sign
+from controller.scoring.formulas import lowest_first, sort_sign
 from controller.scoring.ranking import Ranking
 from hami_dra.api.arrays import Bools, Codes, Floats, Positions
 
@@ -34,13 +34,17 @@ _FEW: Final = 16
 """Up to this many changed nodes, move each to its new position; beyond it, evaluating all nodes is cheaper."""
 _MOST_NEWS: Final = 16 * _FEW
 """Entries of the change logs that are worth reading for this."""
+_OFTEN: Final = 8
+"""Sort the nodes for single pods once their shape has been seen this often with few changes in
+between; sorting pays off after about as many further pods.
+"""
 
 Requests = tuple[tuple[RequestColumns, int], ...]
 """Each request of a pod, as its columns and how many cards it takes."""
 
 
 class NodeOrder:
-    """All nodes by one value, whether they fit or not, of equal values by name.
+    """The nodes that fit by one value, of equal values by name. Only a second look sorts all.
 
     `sign`: +1 if the lowest value is the best, -1 if the highest is. Nodes are sorted by (sign * value,
     rank of the name); a changed node is moved by bisection.
@@ -48,84 +52,71 @@ class NodeOrder:
     >>> from types import SimpleNamespace as Fake
     >>> nodes, score = Fake(size=3, rank=np.array([1, 0, 2])), np.array([5.0, 5.0, 2.0])
     >>> order = NodeOrder(Fake(nodes=nodes), lambda: score, sign=-1.0)
-    >>> order.sort()
     >>> fits = np.array([True, True, True])
-    >>> order.first(fits, 3).tolist()    # of equal values the lower name
+    >>> order.build(fits)
+    >>> order.first(3).tolist()    # of equal values the lower name
     [1, 0, 2]
     >>> score[2] = 9.0
-    >>> order.move([2])
-    >>> order.first(fits, 2).tolist()
-    [2, 1]
+    >>> order.move([2], fits)
+    >>> order.first(3).tolist()
+    [2, 1, 0]
     """
 
     def __init__(self, inventory: Inventory, values: Callable[[], Floats], *, sign: float) -> None:
         self._inventory = inventory
         self._values = values
         self._sign = sign
-        self._key: Floats = np.zeros(0, dtype=np.float64)
-        """By row, sign * value."""
-        self._rows: Positions = np.zeros(0, dtype=np.intp)
-        """In order."""
         self._entries: list[tuple[float, int]] = []
-        """(key, rank of the name), in order; empty until a node moves."""
+        """(sign * value, rank of the name), ascending."""
+        self._key: list[float] = []
+        """By row, the values of `_entries`; NaN where the node does not fit."""
+        self._row_of_rank: Positions = np.zeros(0, dtype=np.intp)
+        self._unsorted: tuple[Floats, Positions] | None = None
+        """`_key` as an array, and the fitting rows, until a second look is taken."""
 
-    def sort(self) -> None:
-        self._key = self._sign * self._values()
-        self._rows = np.lexsort((self._inventory.nodes.rank, self._key))
-        self._entries = []
+    def __len__(self) -> int:
+        """Return the number of fitting nodes."""
+        return len(self._entries if self._unsorted is None else self._unsorted[1])
 
-    def move(self, changed: Iterable[int]) -> None:
-        """Move nodes to their new places. `changed`: rows of all nodes whose value may differ."""
-        values, ranks, rows = self._values(), self._inventory.nodes.rank, self._rows
+    def first(self, most: int) -> Positions:
+        """Return the rows of the best nodes, best first."""
+        if self._unsorted is not None:
+            key, rows = self._unsorted
+            return lowest_first(key, self._inventory.nodes.rank, rows, most)
+        return self._row_of_rank[[rank for _, rank in self._entries[:most]]]
+
+    def build(self, fits: Bools) -> None:
+        """Evaluate all nodes. `fits`: shape (nodes.size,)."""
+        self._unsorted = np.where(fits, self._sign * self._values(), np.nan), np.flatnonzero(fits)
+
+    def move(self, changed: Iterable[int], fits: Bools) -> None:
+        """Move nodes to their new places. `changed`: rows of all nodes that may differ, each once."""
+        if self._unsorted is not None:
+            self._sort(*self._unsorted)
+        values, ranks = self._values(), self._inventory.nodes.rank
         for row in changed:
-            old, new, rank = self._key.item(row), self._sign * values.item(row), ranks.item(row)
+            old, rank = self._key[row], ranks.item(row)
+            new = self._sign * values.item(row) if fits.item(row) else nan
             if old == new:
                 continue
-            if not self._entries:
-                self._entries = list(zip(self._key[rows].tolist(), ranks[rows].tolist(), strict=True))
             self._key[row] = new
-            before = bisect_left(self._entries, (old, rank))
-            del self._entries[before]
-            after = bisect_left(self._entries, (new, rank))
-            self._entries.insert(after, (new, rank))
-            if before < after:
-                rows[before:after] = rows[before + 1 : after + 1]
-            else:
-                rows[after + 1 : before + 1] = rows[after:before]
-            rows[after] = row
+            # NaN is a node that does not fit, and has no entry. NaN == NaN is false, so a node that
+            # still does not fit comes here too and changes nothing.
+            if not isnan(old):
+                del self._entries[bisect_left(self._entries, (old, rank))]
+            if not isnan(new):
+                insort(self._entries, (new, rank))
 
-    def first(self, fits: Bools, most: int) -> Positions:
-        """Return the rows of the best fitting nodes, best first. `fits`: shape (nodes.size,)."""
-        length = 4 * most
-        while True:
-            rows = self._rows[:length]
-            found: Positions = rows[fits[rows]]
-            if len(found) >= most or length >= len(self._rows):
-                return found[:most]
-            length *= 4
-
-
-class StoredOrders:
-    """The nodes by the score that the inventory keeps, one order for all shapes of pod."""
-
-    def __init__(self, inventory: Inventory) -> None:
-        self._inventory = inventory
-        self._orders: dict[float, tuple[NodeOrder, NodeChanges]] = {}
-        """By sign."""
-
-    def of(self, sign: float) -> NodeOrder:
-        """Return the order, up to date."""
+    def _sort(self, key: Floats, rows: Positions) -> None:
         nodes = self._inventory.nodes
-        if sign not in self._orders:
-            order = NodeOrder(self._inventory, lambda: nodes.score, sign=sign)
-            self._orders[sign] = order, NodeChanges(self._inventory)
-        order, changes = self._orders[sign]
-        touched = changes.touched()
-        if isinstance(touched, slice) or len(touched) > _FEW:
-            order.sort()
-        else:
-            order.move(touched)
-        return order
+        rank = nodes.rank
+        self._key = key.tolist()
+        keys, ranks = key[rows], rank[rows]
+        order = np.lexsort((ranks, keys))
+        self._entries = list(zip(keys[order].tolist(), ranks[order].tolist(), strict=True))
+        self._row_of_rank = np.empty(nodes.size, dtype=np.intp)
+        self._row_of_rank[rank] = np.arange(nodes.size)
+        self._unsorted = None
 
 
 class Promising:
@@ -201,22 +192,20 @@ class RankedNodes:
         self._inventory = inventory
         self._among = among
         self._requests = requests
-        self._sign = sign
         self._offered = offered
-        self.ranking = ranking
-        self._own = NodeOrder(inventory, lambda: ranking.values, sign=sign) if ranking is not None else None
         self._promising = promising
         self._fits: Bools = np.zeros(0, dtype=np.bool_)
-        self._count = 0
+        self.ranking = ranking
+        nodes = inventory.nodes
+        self._order = NodeOrder(inventory, lambda: nodes.score if ranking is None else ranking.values, sign=sign)
 
     def __len__(self) -> int:
         """Return the number of fitting nodes."""
-        return self._count
+        return len(self._order)
 
     def first(self, most: int) -> Positions:
         """Return the rows of the best nodes, best first, whatever is estimated."""
-        order = self._own or self._inventory.derived(StoredOrders, StoredOrders).of(self._sign)
-        return order.first(self._fits, most)
+        return self._order.first(most)
 
     def most_promising(self) -> tuple[int, tuple[int, float]] | None:
         """Return the row of the most promising node, and its estimate without preference; None where
@@ -234,29 +223,22 @@ class RankedNodes:
             fits &= nodes.offers(resource) == 0
         if self._among is not None:
             fits &= self._among.mask
-        self._fits = fits
-        if self._own is not None:
-            self._own.sort()
         if self._promising is not None:
             fits[self._promising.update(fits, np.arange(nodes.size))] = False
-        self._count = int(np.count_nonzero(fits))
+        self._fits = fits
+        self._order.build(fits)
 
     def update(self, codes: Codes, changed: Collection[int]) -> None:
         """Evaluate the changed nodes. `changed`: rows of all nodes that may differ, each once."""
-        if not changed:
-            return
-        before = self._count_of(changed)
         for row in changed:
             self._fits[row] = self._fits_on(codes, row)
-        if self.ranking is not None and self._own is not None:
-            self.ranking.update(np.array([*changed], dtype=np.intp))
-            self._own.move(changed)
-        if self._promising is not None:
-            self._fits[self._promising.update(self._fits, np.array([*changed], dtype=np.intp))] = False
-        self._count += self._count_of(changed) - before
-
-    def _count_of(self, rows: Iterable[int]) -> int:
-        return sum(map(self._fits.item, rows))
+        if changed and (self.ranking is not None or self._promising is not None):
+            rows = np.array([*changed], dtype=np.intp)
+            if self.ranking is not None:
+                self.ranking.update(rows)
+            if self._promising is not None:
+                self._fits[self._promising.update(self._fits, rows)] = False
+        self._order.move(changed, self._fits)
 
     def _fits_on(self, codes: Codes, row: int) -> bool:
         """Return what `build` finds of a node, without numpy's overhead."""
@@ -269,24 +251,32 @@ class RankedNodes:
 
 
 class ShapeRanking:
-    """One shape of pod: its nodes, and the versions they were last seen at."""
+    """One shape of pod: the versions it was last seen at, how often in a row, and its nodes if it is
+    frequent. `often`: sort the nodes once it has been seen so often.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, often: int = _OFTEN) -> None:
+        self._often = often
         self._version: tuple[int, ...] = ()
+        self._close = 0
         self._ranked: RankedNodes | None = None
         self._fit: ShapeFit | None = None
         """Whose logs the versions count."""
 
-    def of(self, inventory: Inventory, fit: ShapeFit, make: Callable[[], RankedNodes]) -> RankedNodes:
-        """Return the sorted nodes, up to date if the columns are."""
+    def of(self, inventory: Inventory, fit: ShapeFit, make: Callable[[], RankedNodes]) -> RankedNodes | None:
+        """Return the sorted nodes, up to date if the columns are; None where all nodes must be evaluated."""
         if fit is not self._fit:
             self._fit, self._version = fit, ()
         changed = self._news(inventory, fit)
-        if self._ranked is None or changed is None:
+        if changed is None:
+            self._close, self._ranked = 0, None
+        else:
+            self._close += 1
+        if self._ranked is not None and changed is not None:
+            self._ranked.update(fit.codes, changed)
+        elif self._close >= self._often:
             self._ranked = make()
             self._ranked.build(fit.codes)
-        else:
-            self._ranked.update(fit.codes, changed)
         return self._ranked
 
     def _news(self, inventory: Inventory, fit: ShapeFit) -> set[int] | None:
@@ -335,7 +325,8 @@ def ranked_by_shape(
 ) -> RankedNodes | None:
     """Return the sorted nodes, up to date if the columns of `wanted` are.
 
-    Returns None where all nodes must be evaluated: the columns are not enough. `own`: the caller's, for pods of this shape, policy and
+    Returns None where all nodes must be evaluated: pods of this shape are rare, too much has
+    changed, or the columns are not enough. `own`: the caller's, for pods of this shape, policy and
     these allowed nodes; None: the one of all pods of this shape. `fit`: of the pod, up to date, if the
     caller has it. `beyond`: what else nodes are sorted by (`RankedNodes`).
     """
@@ -346,7 +337,7 @@ def ranked_by_shape(
     sign, offered = sort_sign(request.policies.node_policy), request.plugin_resources
     if own is None:
         key, is_alone = (fit, requests, sign, offered), request.allowed_nodes is not None
-        own = ShapeRanking() if is_alone else inventory.of_request(ShapeRanking, key, ShapeRanking)
+        own = ShapeRanking(often=0) if is_alone else inventory.of_request(ShapeRanking, key, ShapeRanking)
 
     def make() -> RankedNodes:
         ranking, promising = beyond()

@@ -7,7 +7,7 @@ else is on the `Device` object of the row.
 """
 
 import dataclasses
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -207,6 +207,10 @@ class DeviceColumns:
         self.devices.append(None)
         self.size += 1
         return self.size - 1
+
+
+def rows_of(devices: Sequence[Device]) -> Positions:
+    return np.fromiter((device.row for device in devices), dtype=np.intp, count=len(devices))
 
 
 _INTS: Final = ("node", "taint_kind", "kind", *Cards.__struct_fields__)

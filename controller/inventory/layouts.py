@@ -17,7 +17,7 @@ from controller.cluster.incremental.derived_column import LogReader
 from controller.cluster.incremental.growth import Interned, grown
 from controller.cluster.nodes.nodes import NodeColumns
 from controller.inventory.card_traits import CardWiring
-from controller.inventory.columns import DeviceColumns
+from controller.inventory.columns import DeviceColumns, rows_of
 from controller.inventory.model import UNNUMBERED, Device
 from controller.inventory.rows_of_nodes import RowsOfNodes
 from hami_dra.api.arrays import Ints, Positions
@@ -111,7 +111,7 @@ class Layouts:
                     self._numbers[driver][node] = NO_POSITION
                 continue
             cards.sort(key=_ORDER)
-            rows = np.array([card.row for card in cards], dtype=np.intp)
+            rows = rows_of(cards)
             self.position[rows] = np.arange(len(cards))
             number = self._known.number(layout_of(cards, label))
             self._layouts[node, driver] = self._known.values[number], rows

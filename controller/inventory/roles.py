@@ -94,13 +94,8 @@ def free_shares(cards: Cards) -> Ints:
     ... )).tolist()
     [1000000, 400000, 0, 999999]
     """
-    held = np.maximum(
-        _millionths(cards.memory_used, cards.memory_total), _millionths(cards.cores_used, cards.cores_total)
-    )
-    bare = (cards.memory_total <= 0) & (cards.cores_total <= 0)
-    held = np.where(bare, _millionths(cards.slots_used, cards.slots_total), held)
-    held = np.where(cards.slots_used >= cards.slots_total, WHOLE_CARD, np.minimum(np.maximum(held, 0), WHOLE_CARD))
-    return np.where(cards.slots_used > 0, WHOLE_CARD - np.maximum(held, 1), WHOLE_CARD)
+    used = CardRequest(slots=cards.slots_used, cores=cards.cores_used, memory=cards.memory_used)
+    return np.where(cards.slots_used > 0, WHOLE_CARD - asked_shares(cards, used), WHOLE_CARD)
 
 
 def free_totals(free: Ints) -> tuple[Ints, Ints]:

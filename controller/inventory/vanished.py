@@ -119,8 +119,9 @@ class VanishedClaims:
         ]
         return sorted(found, key=lambda each: (each.namespace, each.name, each.uid, each.node, each.devices))
 
-    def __len__(self) -> int:
-        return len(self._seen) + sum(self._counts(report) for entries in self._reports.values() for report in entries)
+    def is_held_by(self, pod_uid: str) -> bool:
+        """Return whether the pod holds a claim that was seen to vanish."""
+        return bool(self._held_by.keys(pod_uid))
 
     # -- feeds -------------------------------------------------------------------------------------
 

@@ -3,17 +3,22 @@
 In difference to preemption, a pod of any priority may have to go, and goes only where it has a place.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from heapq import nsmallest
 from itertools import combinations, islice
 from math import comb
 from typing import Final
+
+import numpy as np
 
 from controller.decide import AllowedNodes
 from controller.gangs import Unit, UnitDecision
 from controller.inventory import DeviceId
 from controller.moves.movable import Movable
-from controller.moves.search import Mover, MoveTarget, memory_of
-from controller.preemption import Preemption, Search, doubled
+from controller.moves.search import Mover, Moves, MoveTarget, memory_of
+from controller.preemption import OutOfSteps, Preemption, Search, doubled
+from hami_dra.api.arrays import Bools, Positions
 from hami_dra.api.core import Pod
 
 _REGIONS: Final = 16
@@ -41,32 +46,57 @@ class Places(Search):
         self._mover = mover
         self._movable_of = movable_of
         self._most_nodes = most_nodes
-
-    def placed(self) -> UnitDecision | None:
-        """Return where the unit fits as the inventory is now."""
-        self._within = None
-        return self.decide()
+        self._tried: set[int] = set()
+        self._placed: UnitDecision | None = None
+        """Where the unit has fitted last."""
 
     def fits(self) -> bool:
-        return self.placed() is not None
+        """Return whether the unit fits as the inventory is now."""
+        self._within = None
+        self._placed = self.decide()
+        return self._placed is not None
+
+    def best(self, most: int) -> tuple[UnitDecision, Moves] | None:
+        """Return where the unit fits, after the fewest moves of those to `first` places, up to `most`."""
+        best: tuple[UnitDecision, Moves] | None = None
+        try:
+            for target in self.first():
+                if len(target.tenants) > most or (best is not None and target.cost >= best[1].cost):
+                    continue
+                moves = self._mover.in_order(target, self.fits)
+                if moves is not None and self._placed is not None:
+                    best = self._placed, moves
+        except OutOfSteps:
+            self._mover.is_cut = True
+        return best
 
     def first(self) -> Iterator[MoveTarget]:
         """Yield places that need few moves: of all pods of a region, those without whom the unit fits
-        are given back, the largest first.
+        are given back, the largest first. Regions in which it fits grow further once all others were tried.
         """
-        for nodes, rows in self._regions():
-            pods = self._on(rows)
-            if (answer := self._without(nodes, pods)) is None:
-                continue
-            there = {decision.node for _, decision in answer.placed}
-            kept = [each for each in pods if each.pod.spec.node_name in there]
-            if len(kept) < len(pods) and self._without(nodes, kept) is None:
-                kept = [*pods]
-            for each in sorted(kept, key=lambda each: -each.memory):
-                fewer = [other for other in kept if other is not each]
-                if self._without(nodes, fewer) is not None:
-                    kept = fewer
-            yield from self._targets(nodes, kept)
+        regions = deque(self._regions())
+        while regions:
+            nodes, growing = regions.popleft()
+            for rows in growing:
+                pods = self._on(rows)
+                if _number(pods) < self._lacking(nodes.mask) or (answer := self._without(nodes, pods)) is None:
+                    continue
+                yield from self._targets(nodes, self._needed(nodes, pods, answer))
+                regions.append((nodes, growing))
+                break
+
+    def _needed(self, nodes: AllowedNodes, pods: list[Movable], answer: UnitDecision) -> list[Movable]:
+        """Return those of the pods that must go for the unit to fit, as they are on the nodes of an answer."""
+        there = {decision.node for _, decision in answer.placed}
+        kept = [each for each in pods if each.pod.spec.node_name in there]
+        if len(kept) < len(pods) and self._without(nodes, kept) is None:
+            kept = pods
+        lacking = self._lacking(AllowedNodes.of_rows(self._inventory.nodes.rows_of(there), nodes.mask.size).mask)
+        for each in sorted(kept, key=lambda each: -each.memory):
+            fewer = [other for other in kept if other is not each]
+            if _number(fewer) >= lacking and self._without(nodes, fewer) is not None:
+                kept = fewer
+        return kept
 
     def all(self, fewer: int) -> Iterator[MoveTarget]:
         """Yield all places that fewer pods than this must leave, the fewest pods first. Of a gang those on
@@ -88,21 +118,42 @@ class Places(Search):
     def _may_go(self, pod: Pod) -> bool:
         return self._movable_of(pod) is not None
 
-    def _rows(self) -> Iterator[int]:
+    def _rows(self, among: Iterable[int] | None = None) -> Iterator[int]:
         """Yield the nodes where moves may make room, those that lack the fewest devices first."""
-        return islice((row for row in self.roomy if self._on([row])), self._most_nodes)
+        for row in self.roomy if among is None else among:
+            if row not in self._tried and self._most_nodes is not None and len(self._tried) >= self._most_nodes:
+                return
+            if (pods := self._on([row])) and _number(pods) >= self._room.devices[row]:
+                self._tried.add(row)
+                yield row
 
-    def _regions(self) -> Iterator[tuple[AllowedNodes, Sequence[int]]]:
-        """Yield the nodes that the unit may use, and those of them from which all pods go."""
+    def _regions(self) -> Iterator[tuple[AllowedNodes, Iterator[Sequence[int]]]]:
+        """Yield the nodes that the unit may use, and more and more of them from which all pods go. Domains in which
+        the nodes for a gang lack the fewest devices come first.
+        """
         if self._unit.key is None:
             for row in islice(self._rows(), _REGIONS):
-                yield AllowedNodes.of_rows([row], self._inventory.nodes.size), [row]
+                yield AllowedNodes.of_rows([row], self._inventory.nodes.size), iter([[row]])
             return
-        rows = [*self._rows()]
-        for mask in self._masks(rows)[:_REGIONS]:
-            inside = [row for row in rows if mask[row]]
-            for many in doubled(len(inside)):
-                yield AllowedNodes(mask), inside[:many]
+        roomy, least = np.array(self.roomy, dtype=np.intp), max(self._unit.least, 1)
+        domains: list[tuple[bool, float, int, Bools, Positions]] = []
+        for number, mask in enumerate(self._masks(roomy.tolist())):
+            rows = roomy[mask[roomy]]
+            lacking = float(self._room.devices[rows[:least]].sum())
+            domains.append((len(rows) < least, lacking, number, mask, rows))
+        for *_, mask, rows in nsmallest(_REGIONS, domains):
+            yield AllowedNodes(mask), self._growing(rows.tolist())
+
+    def _growing(self, rows: Sequence[int]) -> Iterator[Sequence[int]]:
+        """Yield 1, 2, 4, ... and the most of the nodes where moves may make room."""
+        taken: list[int] = []
+        following = self._rows(rows)
+        for many in doubled(len(rows)):
+            before = len(taken)
+            taken += islice(following, many - before)
+            if len(taken) == before:
+                return
+            yield [*taken]
 
     def _on(self, rows: Collection[int]) -> list[Movable]:
         names = self._inventory.nodes.names
@@ -126,3 +177,8 @@ class Places(Search):
             devices = frozenset[DeviceId]().union(*(each.devices for each in placed))
             yield MoveTarget(self._inventory, tuple(pods), nodes=rows)
             yield MoveTarget(self._inventory, tuple(pods), devices=devices)
+
+
+def _number(pods: Iterable[Movable]) -> int:
+    """Return how many devices pods have."""
+    return len(frozenset[DeviceId]().union(*(each.devices for each in pods)))

@@ -11,5 +11,5 @@ from controller.preemption.deletion_costs import deletion_costs
 from controller.preemption.plan import PATIENCE, NoPlan, PreemptionPlan, PreemptionRules
 from controller.preemption.preempt import Preemption, Search, doubled
 from controller.preemption.soonest import Vacancy, soonest
-from controller.preemption.tenants import Tenants, grace_ends, latest_moment, seconds_of, why_it_stays
+from controller.preemption.tenants import Tenants, grace_ends, latest_moment, must_run_until, seconds_of, why_it_stays
 from controller.preemption.victims import OutOfSteps

@@ -37,13 +37,7 @@ class Guarantees:
     """
 
     def __init__(
-        self,
-        inventory: Inventory,
-        tenants: Tenants,
-        namespace: str,
-        *,
-        taken: Charge | None,
-        promised: Collection[str],
+        self, inventory: Inventory, tenants: Tenants, namespace: str, *, taken: Charge | None, promised: Collection[str]
     ) -> None:
         self._inventory = inventory
         self._tenants = tenants

@@ -46,6 +46,10 @@ class PreemptionPlan(Struct, frozen=True):
     """What the unit's namespace had of what the unit takes back (`hard`: is owed), then what those of the victims had."""
 
     @property
+    def devices(self) -> int:
+        return sum([len(held) for _, decision in self.placed for held in decision.holdings.values()])
+
+    @property
     def nodes(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys([decision.node for _, decision in self.placed]))
 

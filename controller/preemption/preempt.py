@@ -90,6 +90,14 @@ class Preemption:
         """
         return Search(self, unit).plan()
 
+    def at_once(self, unit: Unit) -> PreemptionPlan | None:
+        """Return where the unit fits now; None: nowhere."""
+        search = Search(self, unit)
+        return None if (decision := search.decide()) is None else search.plan_of(decision, ())
+
+    def guarantees(self, namespace: str) -> Guarantees:
+        return Guarantees(self.inventory, self.tenants, namespace, taken=self.taken, promised=self.promised)
+
     def without(self, unit: Unit, leaving: Iterable[Pod] = (), claims: Collection[str] = ()) -> UnitDecision | None:
         """Return where the unit fits once these bound pods are gone and these claims, by UID, are free; None: nowhere."""
         with self.inventory.trial() as trial:
@@ -113,13 +121,7 @@ class Search:
         self._below: float = self._priority
         """Only pods of a lower priority go; infinite: the unit takes back what its namespace is owed."""
         self._namespace = next((request.pod.metadata.namespace for request in unit.members), "")
-        self._guarantees = Guarantees(
-            self._inventory,
-            self._tenants,
-            self._namespace,
-            taken=preemption.taken,
-            promised=preemption.promised,
-        )
+        self._guarantees = preemption.guarantees(self._namespace)
         self._within: AllowedNodes | None = None
         """The nodes of the place that is tried; None: all."""
         self._has_found = False
@@ -169,7 +171,7 @@ class Search:
         with self._inventory.trial() as trial:
             freed = self.remove(trial, releasing)
             if (freed or releasing) and (decision := self.decide()) is not None:
-                return self._answer(decision, ())
+                return self.plan_of(decision, ())
             if any(request.pod.spec.preemption_policy == "Never" for request in self._unit.members):
                 return NoPlan("its preemptionPolicy is Never")
             steps = self._victims.steps
@@ -217,7 +219,7 @@ class Search:
                 without += ", or those that other namespaces have beyond their guarantees"
             return NoPlan(f"no node fits even without {without}", is_cut, self._until)
         rank, _, found = best
-        plan = self._answer(found.answer, found.victims)
+        plan = self.plan_of(found.answer, found.victims)
         together = tuple([block.pods for block in found.blocks])
         reclaims = self._guarantees.lines(found.answer.placed, found.victims) if self._reclaims else ()
         return replace(
@@ -392,6 +394,8 @@ class Search:
     def _is_free_to_go(self, pod: Pod) -> bool:
         if pod.metadata.uid in self._condemned or self._tenants.is_arriving(pod):
             return False
+        if self._unit.key is not None and self._tenants.gang_of(pod) == self._unit.key:
+            return False
         least = 0.0
         if not self._is_lower(pod):
             if not self._reclaims or pod.metadata.namespace == self._namespace:
@@ -424,7 +428,7 @@ class Search:
         """Return what tells plans of one rank apart, less is better: links that are not whole."""
         return (-sum(decision.score.topology for _, decision in found.answer.placed),)
 
-    def _answer(self, decision: UnitDecision, victims: tuple[Pod, ...]) -> PreemptionPlan:
+    def plan_of(self, decision: UnitDecision, victims: tuple[Pod, ...]) -> PreemptionPlan:
         placed = self._unit.as_asked(decision.placed)
         return PreemptionPlan(placed, victims, is_owed=self._guarantees.covers(placed))
 

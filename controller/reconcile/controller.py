@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from msgspec import Struct
@@ -67,36 +68,29 @@ class Process(Struct, frozen=True):
 _ALONE: Final = Process()
 
 
+@dataclass(eq=False)
 class Controller:
     """The controller. `elector_clock`: see `LeaderElector`."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        settings: Settings,
-        *,
-        conversion: LegacyConversion | None = None,
-        helpers: tuple[Helper, ...] = (),
-        clock: Clock | None = None,
-        elector_clock: Callable[[], float] = boot_clock,
-        decide: Decide = default_decide,
-        process: Process = _ALONE,
-    ) -> None:
-        self.settings = settings
+    cluster: Cluster
+    settings: Settings
+    _: KW_ONLY
+    conversion: LegacyConversion | None = None
+    helpers: tuple[Helper, ...] = ()
+    clock: Clock = field(default_factory=LoopClock)
+    elector_clock: Callable[[], float] = boot_clock
+    decide: Decide = default_decide
+    process: Process = _ALONE
+
+    def __post_init__(self) -> None:
+        drivers = self.settings.drivers
         self.metrics = Metrics()
-        self.inventory = Inventory(profiles=settings.drivers.profiles)
-        self.metrics.begin(settings.drivers.managed, exclusive=settings.drivers.mode is Mode.EXCLUSIVE)
+        self.inventory = Inventory(profiles=drivers.profiles)
+        self.metrics.begin(drivers.managed, exclusive=drivers.mode is Mode.EXCLUSIVE)
         self.decision_log = DecisionLog()
         self.informers: Informers | None = None
         self.scrape: Scrape | None = None
         self.is_leading = False
-        self._cluster = cluster
-        self.conversion = conversion
-        self._helpers = helpers
-        self._clock = clock or LoopClock()
-        self._elector_clock = elector_clock
-        self._decide = decide
-        self._process = process
         self._heartbeat = Heartbeat()
         self._term: Term | None = None
 
@@ -106,9 +100,9 @@ class Controller:
 
     async def run(self) -> None:
         """Run until cancelled. Raises UnsupportedKubernetes, ConfigError, ClusterError at start."""
-        version = await require_version(self._cluster)
+        version = await require_version(self.cluster)
         self.inventory.set_version(version.major, version.minor)
-        rule_kind = await taint_rule_kind(self._cluster)
+        rule_kind = await taint_rule_kind(self.cluster)
         if self.settings.drivers.mode is Mode.EXCLUSIVE:
             require_fenceable(self.settings.drivers, rule_kind)
         informers = self.informers = self._create_informers(rule_kind, version)
@@ -119,40 +113,31 @@ class Controller:
             self.metrics,
             self.inventory,
             informers,
-            self._clock.wall,
-            lambda: self.is_leading,
-            cards=self.settings.observability.card_metrics,
-            also=self.settings.observability.legacy_metrics,
+            self.settings.observability,
+            now=self.clock.wall,
+            leads=lambda: self.is_leading,
         )
-        events = Events(
-            self._cluster,
-            self._clock,
-            self.metrics,
-            self.settings.observability.identity,
-            same_topic=self.settings.observability.event_interval,
-        )
+        events = Events(self.cluster, self.clock, self.metrics, self.settings.observability)
         async with AsyncExitStack() as stack:
             elector = self._elector() if self.settings.leadership.leader_election else None
             await self._serve(stack, Exposition(self.metrics, scrape.blocks), elector)
             group = await stack.enter_async_context(asyncio.TaskGroup())
-            if self._process.side is not None:
+            if self.process.side is not None:
                 beating = self._heartbeat.run(self._unready, self.metrics.loop_stalled.inc)
                 group.create_task(beating, name="heartbeat")
             group.create_task(informers.run(), name="informers")
             group.create_task(events.run(), name="events")
             group.create_task(self._report_synced(informers), name="sync")
-            leaving = UninstallWatch(
-                self._cluster, self.settings.leadership.namespace, self.settings.leadership.lease_name, self._clock
-            )
+            leaving = UninstallWatch(self.cluster, self.settings.leadership, self.clock)
             group.create_task(leaving.run(), name="leaving")
             election: Election = elector or NoElection()
             group.create_task(self._elect(informers, events, election, leaving), name="elect")
 
     def _create_informers(self, rule_kind: Kind[DeviceTaintRule] | None, version: ServerVersion) -> Informers:
         informers = Informers(
-            self._cluster,
+            self.cluster,
             self.inventory,
-            self._clock,
+            self.clock,
             rule_kind,
             count=self.metrics.internal_error,
             gang_sources=self.settings.scheduling.gang_sources,
@@ -163,20 +148,20 @@ class Controller:
 
     async def _serve(self, stack: AsyncExitStack, exposition: Exposition, elector: LeaderElector | None) -> None:
         """Serve health until the stack ends, and supervise the main loop if there is a side thread."""
-        if self._process.side is not None:
+        if self.process.side is not None:
             here = asyncio.get_running_loop()
             watchdog = Watchdog(
-                self._heartbeat, self.settings.leadership, elector, wall=self._clock.wall, end=self._process.side.end
+                self._heartbeat, self.settings.leadership, elector, wall=self.clock.wall, end=self.process.side.end
             )
             heartbeat = self._heartbeat
 
             def serve() -> AbstractAsyncContextManager[int | None]:
-                return watched(watchdog, heartbeat, self._process.listen, lambda: run_in(here, exposition.render))
+                return watched(watchdog, heartbeat, self.process.listen, lambda: run_in(here, exposition.render))
 
-            bound = await stack.enter_async_context(self._process.side.thread.entered(serve))
-        elif self._process.listen is not None:
+            bound = await stack.enter_async_context(self.process.side.thread.entered(serve))
+        elif self.process.listen is not None:
             bound = await stack.enter_async_context(
-                serving(*self._process.listen, render=exposition.render, unready=self._unready)
+                serving(*self.process.listen, render=exposition.render, unready=self._unready)
             )
         else:
             return
@@ -196,20 +181,20 @@ class Controller:
             len(informers.pods.store),
             len(informers.claims.store),
         )
-        self._process.on_synced()
+        self.process.on_synced()
 
     # --- leading ----------------------------------------------------------------------------------
 
     def _elector(self) -> LeaderElector:
-        settings, side = self.settings.leadership, self._process.side
+        settings, side = self.settings.leadership, self.process.side
         return LeaderElector(
-            self._cluster if side is None else side.cluster,
+            self.cluster if side is None else side.cluster,
             settings.namespace,
             settings.lease_name,
             timings=settings.lease,
-            clock=self._elector_clock,
-            sleep=self._clock.sleep,
-            wall=self._clock.wall,
+            clock=self.elector_clock,
+            sleep=self.clock.sleep,
+            wall=self.clock.wall,
             side=side.thread if side is not None else None,
         )
 
@@ -247,12 +232,12 @@ class Controller:
         cancellation.
         """
         context = Context(
-            cluster=self._cluster,
-            writer=Writer(self._cluster, election.holds, self.settings.leadership.write_timeout),
+            cluster=self.cluster,
+            writer=Writer(self.cluster, election.holds, self.settings.leadership.write_timeout),
             informers=informers,
             inventory=self.inventory,
             settings=self.settings,
-            clock=self._clock,
+            clock=self.clock,
             events=events,
             metrics=self.metrics,
         )
@@ -261,13 +246,13 @@ class Controller:
         try:
             self._term = Term(
                 context,
-                decide=self._decide,
+                decide=self.decide,
                 decision_log=self.decision_log,
                 held_back=HeldBack(
-                    election, self._heartbeat, self._clock, self.metrics, pod=informers.pod, gangs=informers.gangs
+                    election, self._heartbeat, self.clock, self.metrics, pod=informers.pod, gangs=informers.gangs
                 ),
                 conversion=self.conversion,
-                helpers=self._helpers,
+                helpers=self.helpers,
                 election=election,
             )
             await self._term.run()

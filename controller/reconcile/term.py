@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -55,24 +56,21 @@ Helper = Callable[[Informers, Callable[[], bool]], Coroutine[Any, Any, None]]
 """Runs while this process leads; calls the argument before each write."""
 
 
+@dataclass(eq=False)
 class Term:
     """One term. `election`: `helpers` ask it before each write whether this process leads still."""
 
-    def __init__(
-        self,
-        context: Context,
-        *,
-        decide: Decide,
-        decision_log: DecisionLog,
-        held_back: HeldBack,
-        conversion: LegacyConversion | None,
-        helpers: tuple[Helper, ...],
-        election: Election,
-    ) -> None:
-        self._context = context
-        self._held_back = held_back
-        self._helpers = helpers
-        self._election = election
+    context: Context
+    _: KW_ONLY
+    decide: Decide
+    decision_log: DecisionLog
+    held_back: HeldBack
+    conversion: LegacyConversion | None
+    helpers: tuple[Helper, ...]
+    election: Election
+
+    def __post_init__(self) -> None:
+        context, conversion = self.context, self.conversion
         self._quota_notes = QuotaNotes(context)
         self._vanished = VanishedWatch(context)
         self._unreadable = UnreadableObjects(context)
@@ -87,12 +85,9 @@ class Term:
         waiting = WaitingPods.of(context.settings.queueing)
         self._triggers = Triggers(context, waiting)
         self._assumed_pods = AssumedPods(context, claims)
-        self._deallocator = Deallocator(context, claims, self._assumed_pods, waiting.refusals, waiting.in_flight)
-        self._deallocator.on_done(self._triggers.evaluate)
+        self._deallocator = Deallocator(context, claims, self._assumed_pods, waiting, self._triggers)
         committer = ClaimCommitter(context, claims, self._fence.holds)
-        self._binding_cycle = BindingCycle(
-            context, committer, self._gate, waiting, self._triggers, assumed_pods=self._assumed_pods
-        )
+        self._binding_cycle = BindingCycle(context, committer, self._gate, waiting, self._triggers, self._assumed_pods)
         options = _options(context.settings)
         assessor = PodAssessor(context, waiting, conversion)
         self._preemptor = (
@@ -104,12 +99,12 @@ class Term:
         self._scheduling_cycle = SchedulingCycle(
             context,
             Deciding(
-                decide,
+                self.decide,
                 options,
                 assessor,
                 SelectorBudgets(context.settings.scheduling.selectors, context.clock.cpu, context.metrics),
-                held_back,
-                decision_log,
+                self.held_back,
+                self.decision_log,
             ),
             waiting,
             self._triggers,
@@ -126,38 +121,38 @@ class Term:
 
     def held_for(self, key: GangKey | str) -> Held | None:
         """Return what is kept for a gang, or for the pod with a UID."""
-        clock = self._context.clock
+        clock = self.context.clock
 
         def at(moment: float) -> datetime | None:
             return None if moment == math.inf else clock.wall() + timedelta(seconds=moment - clock.monotonic())
 
         if self._preemptor is not None and (hold := self._preemptor.hold_of(key)) is not None:
-            return Held("preemption" if hold.slot is None else "reserved", at(hold.began), at(hold.until))
+            return Held(hold.kind, at(hold.began), at(hold.until), at(hold.moves_begin))
         until = self._scheduling_cycle.gangs.held_until(key) if isinstance(key, GangKey) else None
         return Held("gang", None, at(until)) if until is not None else None
 
     async def _publish_places(self) -> None:
         """Keep what is held for units in an annotation of the Lease, written with its renewals."""
-        guard = self._context.guard("held places")
+        guard = self.context.guard("held places")
         try:
             while True:
                 with guard.each("lease"):
                     self._publish(encoded(self._places()))
-                await self._context.clock.sleep(_PUBLISH_SECONDS)
+                await self.context.clock.sleep(_PUBLISH_SECONDS)
         finally:
             self._publish("")
 
     def _publish(self, text: str) -> None:
-        if self._election.annotations.get(names.HELD_PLACES, "") != text:
-            self._election.edit_annotation(names.HELD_PLACES, lambda _: text)
+        if self.election.annotations.get(names.HELD_PLACES, "") != text:
+            self.election.edit_annotation(names.HELD_PLACES, lambda _: text)
 
     def _places(self) -> tuple[Reservation, ...]:
-        informers, gangs = self._context.informers, self._scheduling_cycle.gangs
+        informers, gangs = self.context.informers, self._scheduling_cycle.gangs
         placed = self._preemptor.waiting_pods() if self._preemptor is not None else []
         members = [pod for key in gangs.held() for pod in informers.gangs.members(key)]
         pods = {pod.key: present for pod in (*placed, *members) if (present := informers.present(pod)) is not None}
         return reservations(
-            self._context.inventory,
+            self.context.inventory,
             pods.values(),
             informers.claim,
             informers.pods_of,
@@ -167,10 +162,10 @@ class Term:
 
     async def run(self) -> None:
         """Run until cancelled. Raises an exception group with LeadershipLost if that was noticed first."""
-        settings, informers = self._context.settings, self._context.informers
+        settings, informers = self.context.settings, self.context.informers
         self._publish("")
         if settings.leadership.leader_election:
-            await self._context.clock.sleep(settings.leadership.write_timeout)
+            await self.context.clock.sleep(settings.leadership.write_timeout)
         await informers.wait_synced()
         await self._list_claims()
         with ExitStack() as ends:
@@ -184,7 +179,7 @@ class Term:
                     self._subscribe(ends)
                     group.create_task(self._fence.run(), name="fence")
                     group.create_task(self._scheduling_cycle.run(), name="scheduling cycle")
-                    group.create_task(self._held_back.run(self._triggers.evaluate_namespace), name="held back")
+                    group.create_task(self.held_back.run(self._triggers.evaluate_namespace), name="held back")
                     group.create_task(self._deallocator.run(), name="deallocator")
                     group.create_task(self._publish_places(), name="held places")
                     group.create_task(self._external_allocations.run(), name="external allocations")
@@ -194,51 +189,51 @@ class Term:
                 group.create_task(self._gate.run(), name="gates")
                 group.create_task(self._leaked_claims.run(), name="leaked claims")
                 for feed in (informers.claims, informers.pods, informers.slices):
-                    ends.callback(feed.subscribe(self._vanished.changed))
+                    ends.callback(feed.subscribe(self._vanished.report_all))
                 self._vanished.report_all()
                 ends.callback(informers.quotas.subscribe(self._quota_notes.quota_changed))
                 group.create_task(self._quota_notes.run(), name="quota notes")
                 if settings.preemption.deletion_cost:
-                    costs = DeletionCosts(self._context)
+                    costs = DeletionCosts(self.context)
                     ends.callback(informers.pods.subscribe(costs.pod_changed))
                     group.create_task(costs.run(), name="deletion costs")
                 if self._converted_claims is not None:
                     group.create_task(self._converted_claims.run(), name="converted claims")
-                for helper in self._helpers:
-                    group.create_task(helper(informers, self._election.holds))
+                for helper in self.helpers:
+                    group.create_task(helper(informers, self.election.holds))
 
     async def _list_claims(self) -> None:
         """List all claims by a quorum read, which misses no write of the former leader."""
         backoff = Backoff()
         while True:
             try:
-                await self._context.informers.relist_claims()
+                await self.context.informers.relist_claims()
             except ClusterError as error:
                 log.warning("claims cannot be listed yet: %s", error)
-                await self._context.clock.sleep(backoff.next())
+                await self.context.clock.sleep(backoff.next())
             else:
                 return
 
     async def _drop_fence(self) -> None:
         """Remove the rules of exclusive mode after a switch of modes, however long it takes; then return."""
-        feed = self._context.informers.taint_rules
+        feed = self.context.informers.taint_rules
         backoff = Backoff()
         rules = [rule for rule in feed.store if is_fence_rule(rule)] if feed is not None else []
         while feed is not None and rules:
             name = rules[-1].metadata.name
             try:
-                await remove_rule(self._context.cluster, self._context.writer, feed.kind, name)
+                await remove_rule(self.context.cluster, self.context.writer, feed.kind, name)
             except ClusterError as error:
                 log.warning("fence rule %s not deleted yet: %s", name, error)
                 rules.insert(0, rules.pop())  # it must not delay the others
-                await self._context.clock.sleep(backoff.next())
+                await self.context.clock.sleep(backoff.next())
             else:
                 rules.pop()
                 log.info("fence rule %s deleted: native mode has none", name)
 
     def _subscribe(self, ends: ExitStack) -> None:
         """Subscribe all parts. Order matters within a kind: the queue must see what undo remembers."""
-        informers, triggers, deallocator = self._context.informers, self._triggers, self._deallocator
+        informers, triggers, deallocator = self.context.informers, self._triggers, self._deallocator
         ends.callback(self._binding_cycle.abandon)
         ends.callback(self._assumed_pods.stop)
         ends.callback(informers.nodes.subscribe(deallocator.node_changed))
@@ -259,7 +254,7 @@ class Term:
         ends.callback(informers.pods.subscribe(triggers.pod_changed))
         ends.callback(informers.pods.subscribe(self._unserved_pods.pod_changed))
         ends.callback(informers.pods.subscribe(self._bind_times.pod_changed))
-        guard = self._context.guard("unserved pods")
+        guard = self.context.guard("unserved pods")
         for pod in informers.pods.store:
             with guard.each(pod.key):
                 self._unserved_pods.pod_changed(None, pod)
@@ -268,7 +263,7 @@ class Term:
         if informers.taint_rules is not None:
             ends.callback(informers.taint_rules.subscribe(self._fence.rule_changed))
             ends.callback(informers.taint_rules.subscribe(triggers.devices_changed))
-        VolumeTriggers(self._context, triggers).subscribe(ends)
+        VolumeTriggers(self.context, triggers).subscribe(ends)
         if (preemptor := self._preemptor) is not None:
             ends.callback(preemptor.stop)
             ends.callback(informers.nodes.subscribe(preemptor.node_changed))
@@ -282,13 +277,13 @@ class Term:
         deallocator.start()
 
     def _subscribe_conversion(self, ends: ExitStack) -> None:
-        informers = self._context.informers
+        informers = self.context.informers
         if self._converted_claims is not None:
             ends.callback(informers.pods.subscribe(self._converted_claims.pod_changed))
             ends.callback(informers.claims.subscribe(self._converted_claims.claim_changed))
             ends.callback(informers.templates.subscribe(self._converted_claims.template_changed))
         if self._unconverted_pods is not None:
-            guard = self._context.guard("bypass")
+            guard = self.context.guard("bypass")
             for node in informers.nodes.store:
                 with guard.each(node.key):
                     self._unconverted_pods.node_changed(None, node)

@@ -50,8 +50,7 @@ class PodTopologySpread:
             if problem := selector_problem(each.label_selector):
                 sentence = f"PodTopologySpread: the selector of a topology spread constraint is invalid: {problem}"
                 return PodRefusal(self.code, sentence)
-        hard = [SpreadConstraint.of(pod, each) for each in constraints]
-        key = tuple([each.key for each in hard]), inclusion_key(pod, constraints)
+        hard, key = spread_shape(pod, constraints)
         shape = self._state.shapes.of(pod, self.code, key, lambda: SpreadFilter(self._state, pod, hard), len(hard))
         return shape.current(own)
 
@@ -62,7 +61,7 @@ class PodTopologySpread:
         constraints = [each for each in pod.spec.topology_spread_constraints if is_hard(each)]
         if not constraints or any(selector_problem(each.label_selector) for each in constraints):
             return None
-        return tuple([SpreadConstraint.of(pod, each).key for each in constraints]), inclusion_key(pod, constraints)
+        return spread_shape(pod, constraints)[1]
 
     def leaves_room(
         self, pod: Pod, row: int, placed: Iterable[tuple[Placed, Hashable]], unbound: Collection[Placed]
@@ -83,12 +82,15 @@ class PodTopologySpread:
         return True
 
 
-def inclusion_key(pod: Pod, constraints: Sequence[TopologySpreadConstraint]) -> Hashable:
-    """Return what decides which nodes the constraints' policies include."""
-    spec = pod.spec
+def spread_shape(
+    pod: Pod, constraints: Sequence[TopologySpreadConstraint]
+) -> tuple[list["SpreadConstraint"], Hashable]:
+    """Return the constraints of a pod, parsed, and a key: equal where they say the same of all nodes."""
+    spec, found = pod.spec, [SpreadConstraint.of(pod, each) for each in constraints]
     honors_taints = any(each.node_taints_policy == "Honor" for each in constraints)
     selector = tuple(sorted(spec.node_selector.items()))
-    return selector, required_affinity(pod), spec.tolerations if honors_taints else None
+    included = selector, required_affinity(pod), spec.tolerations if honors_taints else None
+    return found, (tuple([each.key for each in found]), included)
 
 
 class SpreadConstraint(Struct, frozen=True):

@@ -19,6 +19,7 @@ from controller.allocation.chooser import ResolvedRequest, TentativeUsage
 from controller.allocation.result import Solution
 from controller.allocation.use_lists import refused_by_lists
 from controller.cluster.incremental.changes import LruCache
+from controller.inventory.columns import rows_of
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import Device, DeviceId
 from controller.inventory.roles import ask_of, asked_shares, free_shares, used_of
@@ -80,7 +81,7 @@ class PolicyChooser:
     def order(self, request: ResolvedRequest, devices: Sequence[Device], tentative: TentativeUsage) -> Sequence[Device]:
         if not devices:
             return devices
-        rows = _rows(devices)
+        rows = rows_of(devices)
         cards = self._columns.cards(rows)
         if tentative.added:
             self._add(cards, devices, tentative)
@@ -207,7 +208,7 @@ class PolicyChooser:
         drivers = {device.id.driver for device in devices if device.is_part}
         pools = [pool for pool in self._inventory.pools_on(self._inventory.nodes.names[node]) if pool.driver in drivers]
         published = [device for pool in pools for device in pool.devices if device.row >= 0]
-        node_cards = self._columns.cards(_rows(published))
+        node_cards = self._columns.cards(rows_of(published))
         self._add(node_cards, published, tentative)
         request_preferences = self._policies.preferences_of(request.claim_key, request.name)
         vendors = [vendor for driver in drivers if (vendor := vendor_of(driver)) is not None]
@@ -239,10 +240,7 @@ class PolicyChooser:
             delta = tentative.added.get(device.id)
             if delta is None:
                 continue
-            slots, cores, memory = used_of(device, delta.shares, delta.consumed, exclusive=bool(delta.exclusive))
-            cards.slots_used[position] += slots
-            cards.cores_used[position] += cores
-            cards.memory_used[position] += memory
+            cards.add(position, used_of(device, delta.shares, delta.consumed, exclusive=bool(delta.exclusive)))
             vendor = vendor_of(device.id.driver)
             if vendor is not None and not cards.mark[position]:
                 cards.mark[position] = max(
@@ -265,7 +263,7 @@ class PolicyChooser:
         if node < 0:
             return None
         left = free_shares(cards)
-        line, places = node_devices_of(self._inventory, node, _rows(allowed), left, asked_shares(cards, ask))
+        line, places = node_devices_of(self._inventory, node, rows_of(allowed), left, asked_shares(cards, ask))
         keys = self.ranking.card_keys(request, line)
         return [key[places] for key in keys] if keys is not None else None
 
@@ -293,7 +291,7 @@ class PolicyChooser:
         if found is None:
             return None
         layout, rows = found
-        eligible = layouts.position[_rows(cards)]
+        eligible = layouts.position[rows_of(cards)]
         if (eligible < 0).any():
             return None
         cards_of_node = [self._columns.device(row) for row in rows.tolist()]
@@ -402,7 +400,3 @@ def matched_count(request: ResolvedRequest) -> int:
 
 def _count(request: DeviceRequest) -> int:
     return next((exact.count for exact in request.choices), 0) or 1
-
-
-def _rows(devices: Sequence[Device]) -> Positions:
-    return np.fromiter((device.row for device in devices), dtype=np.intp, count=len(devices))

@@ -155,7 +155,12 @@ def ranked_nodes(scores: Floats, rank: Ints, candidates: Positions, node_policy:
     >>> ranked_nodes(scores, rank, np.arange(4), "binpack", 3).tolist()
     [2, 1, 0]
     """
-    keys = sort_sign(node_policy) * scores[candidates]
+    return lowest_first(sort_sign(node_policy) * scores, rank, candidates, most)
+
+
+def lowest_first(keys_of_all: Floats, rank: Ints, candidates: Positions, most: int) -> Positions:
+    """Return the first `most` of `candidates`: those of the lowest keys, of equal ones the lowest ranks."""
+    keys = keys_of_all[candidates]
     if 0 < most < len(candidates):
         near = (keys == keys.min()).nonzero()[0]
         if len(near) > most:  # on an idle cluster all are tied

@@ -69,7 +69,7 @@ class AfterPlacement(DerivedColumns):
         self._inventory = inventory
         self._grid = grid
         self._wanted = [(group.alternatives, columns) for group, columns in wanted]
-        self._scarcity = [[Scarcity(inventory, grid, column, weights) for column in columns] for _, columns in wanted]
+        self._scarcity = [[Scarcity(grid, column, weights) for column in columns] for _, columns in wanted]
         self._layouts = -1
         self._free: Ints = np.zeros(0, dtype=np.int64)
         self._partial: Ints = np.zeros(0, dtype=np.int64)

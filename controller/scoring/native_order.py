@@ -22,18 +22,19 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from controller.inventory.columns import rows_of
 from controller.inventory.inventory import Inventory
 from controller.inventory.model import Device
 from controller.scoring.formulas import device_order, device_scores
+from controller.scoring.node_views import card_states_of
 from controller.scoring.policies import DevicePolicy
 from hami_dra.api import names
-from hami_dra.api.arrays import Codes, Positions
 from hami_dra.api.core import Node
 from hami_dra.api.resource import ResourceClaim, ResourceSlice
 from hami_dra.driver.node.settings import DeviceRanking
 from hami_dra.driver.slices import Pool, slice_body
 from hami_dra.kube.guard import LoopGuard
-from hami_dra.vendors.protocol import CandidateTier, CardRequest, Cards, CardState, Layout, NodeView, Vendor
+from hami_dra.vendors.protocol import CandidateTier, CardRequest, Cards, Layout, NodeView, Vendor
 from hami_dra.vendors.registry import vendor_of
 
 _guard: Final = LoopGuard("order of devices")
@@ -83,15 +84,11 @@ def _inventory(pool: Pool, node: Node, claims: Iterable[ResourceClaim]) -> Inven
 def _with_parts(inventory: Inventory, whole: Sequence[Device], parts: Sequence[Device]) -> Cards:
     """The columns of the cards, with what is used of their parts."""
     columns = inventory.devices
-    cards = columns.cards(_rows(whole))
+    cards = columns.cards(rows_of(whole))
     position = {card.index: place for place, card in enumerate(whole)}
-    used = columns.cards(_rows(parts))
-    for place, part in enumerate(parts):
+    for part in parts:
         if part.index in position:
-            card = position[part.index]
-            cards.slots_used[card] += used.slots_used[place]
-            cards.cores_used[card] += used.cores_used[place]
-            cards.memory_used[card] += used.memory_used[place]
+            cards.add(position[part.index], columns.used(part.row))
     return cards
 
 
@@ -113,7 +110,7 @@ def _grown(vendor: Vendor, layout: Layout, cards: Cards, free: Sequence[int], po
     idle = np.array(cards.slots_used == 0, dtype=np.bool_)
     eligible = np.zeros(layout.size, dtype=np.bool_)
     eligible[list(free)] = True
-    card_states: Codes = eligible * np.uint8(CardState.ELIGIBLE) | idle * np.uint8(CardState.IDLE)
+    card_states = card_states_of(eligible, idle, own=np.zeros_like(idle))
     states = vendor.states(
         cards, CardRequest(slots=cards.slots_total, cores=cards.cores_total, memory=cards.memory_total)
     )
@@ -153,7 +150,3 @@ def _best_around(
         if sets:
             return min(sets, key=lambda found: sorted(map(order.index, found)))
     return ()
-
-
-def _rows(devices: Sequence[Device]) -> Positions:
-    return np.fromiter((device.row for device in devices), dtype=np.intp, count=len(devices))

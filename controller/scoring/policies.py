@@ -7,7 +7,6 @@ and the choices.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -143,7 +142,6 @@ class Policies(Struct, frozen=True):
         return self.request_preferences.get(claim_key, NO_PREFERENCES).for_request(request)
 
 
-@lru_cache(maxsize=64)
 def parse_node_policy(value: str, where: str) -> str:
     """Parse a node policy, a deprecated one as what it stands for. Raises InvalidPolicy.
 

@@ -16,15 +16,13 @@ import numpy as np
 
 from controller.allocation.prefilter import RequestColumns
 from controller.inventory.card_grid import CardGrid
-from controller.inventory.inventory import Inventory
 from controller.inventory.roles import WHOLE_CARD
 from controller.scoring.policies import Packing
 from hami_dra.api.arrays import Ints
 
 
 class Scarcity:
-    def __init__(self, inventory: Inventory, grid: CardGrid, column: RequestColumns, weights: Packing) -> None:
-        self._inventory = inventory
+    def __init__(self, grid: CardGrid, column: RequestColumns, weights: Packing) -> None:
         self._grid = grid
         self._column = column
         self._weights = weights

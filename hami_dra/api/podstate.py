@@ -86,6 +86,12 @@ def scheduled_condition(pod: Pod) -> Condition | None:
     return None
 
 
+def scheduler_message(pod: Pod) -> str:
+    """Return what kube-scheduler last said of the pod, or empty."""
+    condition = scheduled_condition(pod)
+    return condition.message if condition is not None else ""
+
+
 def is_unschedulable(pod: Pod) -> bool:
     """Return whether kube-scheduler tried and found no node."""
     condition = scheduled_condition(pod)

@@ -83,6 +83,15 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def some(values: Sequence[object], most: int = 4) -> str:
+    """Return the first values, and how many there are besides.
+
+    >>> some("abcdef"), some("ab")
+    ('a, b, c, d and 2 more', 'a, b')
+    """
+    return ", ".join(map(str, values[:most])) + (f" and {len(values) - most} more" if len(values) > most else "")
+
+
 def listed(texts: Sequence[str], most: int) -> str:
     """Return the first of the texts in one line.
 

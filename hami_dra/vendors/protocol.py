@@ -112,6 +112,11 @@ class Cards(Struct):
     def take(self, positions: Positions) -> "Cards":
         return Cards(*(getattr(self, name)[positions] for name in self.__struct_fields__))
 
+    def add(self, position: int, amounts: tuple[int, int, int]) -> None:
+        """Add slots, cores and memory to the usage of one row. Only for copies of the device columns."""
+        for used, amount in zip((self.slots_used, self.cores_used, self.memory_used), amounts, strict=True):
+            used[position] += amount
+
 
 class CardRequest(Struct):
     """What one request would take of each card of `Cards`: arrays of shape (n,), int64, rounded per card."""

@@ -260,14 +260,15 @@ class Ward:
         ]
         return [f"{name}: {problem}" for name, problem in sorted(found) if problem]
 
-    def wait_set_up(self, cases):
-        wanted = [
-            (case, each["metadata"]["name"])
-            for case in cases
-            for each in case.objects("setup.yaml")
-            if each["kind"] == "Pod"
-        ]
-        self.lab.hami.wait_for("the pods of the setups", lambda: all(self.runs(*each) for each in wanted))
+    def set_up(self, case):
+        """Apply what a case finds, and wait until its pods run.
+
+        One case after the other: a device that a pod of one case wants to itself (`mutex`) is not to be taken by
+        one of the next, and namespaces that wait together are served in turn.
+        """
+        self.apply(case, "setup.yaml")
+        for name in (each["metadata"]["name"] for each in case.objects("setup.yaml") if each["kind"] == "Pod"):
+            self.lab.hami.wait_for(f"{case.namespace}/{name} to run", lambda name=name: self.runs(case, name))
 
 
 def test_each_mistake_is_told_with_what_figure_and_fix(lab):
@@ -281,8 +282,7 @@ def test_each_mistake_is_told_with_what_figure_and_fix(lab):
         ward.namespaces(chosen)
         try:
             for case in chosen:
-                ward.apply(case, "setup.yaml")
-            ward.wait_set_up(chosen)
+                ward.set_up(case)
             with ward.without({name for case in chosen for name in case.without}):
                 for case in chosen:
                     ward.apply(case, "manifest.yaml")

@@ -10,6 +10,7 @@ import pytest
 from controller.reconcile.runtime import messages
 from controller.reconcile.runtime.events import Events
 from controller.reconcile.runtime.metrics import Metrics
+from controller.settings.controller import ObservabilitySettings
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import ObjectMeta
@@ -39,7 +40,7 @@ def playing(story):
     async def scenario():
         clock = VirtualClock()
         cluster = SteeredCluster(now=clock.wall)
-        events = Events(cluster, clock, Metrics(), "controller-0")
+        events = Events(cluster, clock, Metrics(), ObservabilitySettings(identity="controller-0"))
         task = asyncio.create_task(events.run())
         await story(cluster, events)
         assert not task.done()

@@ -103,7 +103,7 @@ def test_the_finding():
     (found,) = inventory.vanished.all()
     assert (found.key, [each.key for each in found.holders], found.devices) == ("default/c", ["default/p"], (CARD,))
     feed(inventory, running, None)
-    assert (shares(inventory), charged(inventory), len(inventory.vanished)) == (0, 0, 0)
+    assert (shares(inventory), charged(inventory), len(inventory.vanished.all())) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
@@ -191,7 +191,7 @@ def test_a_claim_of_nobody_frees_all():
         its_claim = held_by("c")
         inventory = cluster(*others, its_claim)
         feed(inventory, its_claim, None)
-        assert (shares(inventory), charged(inventory), len(inventory.vanished)) == (0, 0, 0)
+        assert (shares(inventory), charged(inventory), len(inventory.vanished.all())) == (0, 0, 0)
 
 
 def test_a_claim_that_was_taken_back_first_frees_all():
@@ -201,7 +201,7 @@ def test_a_claim_that_was_taken_back_first_frees_all():
     free = claim("c")
     feed(inventory, its_claim, free)
     feed(inventory, free, None)
-    assert (shares(inventory), len(inventory.vanished)) == (0, 0)
+    assert (shares(inventory), len(inventory.vanished.all())) == (0, 0)
 
 
 def test_a_waiting_pod_holds_until_it_is_decided_again():
@@ -229,7 +229,7 @@ def test_a_claim_that_is_back_counts_as_itself():
     inventory = cluster(running, its_claim)
     feed(inventory, its_claim, None)
     feed(inventory, None, its_claim)
-    assert (shares(inventory), charged(inventory), len(inventory.vanished)) == (1, 1, 0)
+    assert (shares(inventory), charged(inventory), len(inventory.vanished.all())) == (1, 1, 0)
     feed(inventory, its_claim, claim("c"))
     assert shares(inventory) == 0
 
@@ -255,7 +255,7 @@ def test_after_a_restart_the_driver_tells():
     (found,) = inventory.vanished.all()
     assert (found.node, [each.key for each in found.holders]) == ("n1", ["default/p"])
     feed(inventory, None, telling())
-    assert (shares(inventory), charged(inventory), len(inventory.vanished)) == (0, 0, 0)
+    assert (shares(inventory), charged(inventory), len(inventory.vanished.all())) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (1, 0, 2)])
@@ -263,9 +263,9 @@ def test_it_counts_only_while_no_claim_with_the_uid_is_there(order):
     its_claim = held_by("c", "p")
     objects = [user_of(), its_claim, telling(gone(its_claim))]
     inventory = cluster(*(objects[number] for number in order))
-    assert (shares(inventory), charged(inventory), len(inventory.vanished)) == (1, 1, 0)
+    assert (shares(inventory), charged(inventory), len(inventory.vanished.all())) == (1, 1, 0)
     feed(inventory, its_claim, None)
-    assert (shares(inventory), charged(inventory), len(inventory.vanished)) == (1, 1, 1)
+    assert (shares(inventory), charged(inventory), len(inventory.vanished.all())) == (1, 1, 1)
 
 
 def test_what_was_seen_and_is_told_counts_once_and_until_the_driver_is_done():
@@ -274,7 +274,7 @@ def test_what_was_seen_and_is_told_counts_once_and_until_the_driver_is_done():
     inventory = cluster(running, its_claim)
     feed(inventory, its_claim, None)
     feed(inventory, None, telling(gone(its_claim)))
-    assert (shares(inventory), charged(inventory), len(inventory.vanished)) == (1, 1, 1)
+    assert (shares(inventory), charged(inventory), len(inventory.vanished.all())) == (1, 1, 1)
     feed(inventory, running, None)
     assert (shares(inventory), charged(inventory)) == (1, 0), "the card is in use; nobody's quota is charged for it"
     feed(inventory, None, telling())
@@ -499,7 +499,7 @@ def test_whatever_happens_it_counts_as_the_rules_say(beginning, history):
         uses, charges = model.expected()
         assert {on: shares(inventory, DeviceId(DRIVER, on, "gpu-0")) for on in NODES} == uses
         assert charged(inventory) == charges
-        assert (len(inventory.vanished) > 0) == (len(inventory.vanished.all()) > 0)
+        assert (len(inventory.vanished.all()) > 0) == (len(inventory.vanished.all()) > 0)
         score = sum(float(inventory.nodes.score[inventory.nodes.index_of(on)]) for on in NODES)
         assert (score > 0) == (sum(uses.values()) > 0)
 

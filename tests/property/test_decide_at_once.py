@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.decide import Decision, Options, PodClaim, SchedulingRequest, decide, decision
+from controller.decide import Decision, Options, PodClaim, SchedulingRequest, decide, decision, ranked_nodes
 from controller.scoring.policies import DevicePolicy, Policies
 from hami_dra.api import names
 from hami_dra.api.core import Node, Pod
@@ -137,14 +137,28 @@ class Cluster(ChangingCluster):
 @settings(max_examples=60, deadline=None)
 @given(steps=st.lists(step, min_size=4, max_size=30))
 def test_at_once_as_considered(steps):
-    cluster = Cluster()
-    for what, first, second in steps:
-        getattr(cluster, what)(first, second)
+    with patch.object(ranked_nodes, "_OFTEN", 1):
+        cluster = Cluster()
+        for what, first, second in steps:
+            getattr(cluster, what)(first, second)
 
 
 def test_replicas_are_placed_without_a_look_at_all_nodes():
     cluster = Cluster()
     whole = decision._Decision._decide_full
     with patch.object(decision._Decision, "_decide_full", autospec=True, side_effect=whole) as looked:
-        cluster.place(((WANTED[1],), POLICIES[0], "1"), 14)
-    assert looked.call_count == 14  # `place` looks itself, once for each
+        cluster.place(((WANTED[1],), POLICIES[0], "1"), ranked_nodes._OFTEN + 6)
+    # `place` looks itself, once for each; the first of a shape only says that it is there
+    assert looked.call_count == 2 * ranked_nodes._OFTEN + 6
+
+
+def test_nodes_are_put_in_order_only_for_shapes_that_come_often():
+    cluster = Cluster()
+    build = ranked_nodes.RankedNodes.build
+    with patch.object(ranked_nodes.RankedNodes, "build", autospec=True, side_effect=build) as built:
+        for number in range(3 * ranked_nodes._OFTEN):
+            with patch.object(ranked_nodes, "_FEW", -1 if number % 4 == 3 else 16):
+                cluster.place(((WANTED[1],), POLICIES[0], "1"), 1)
+        assert not built.called
+        cluster.place(((WANTED[1],), POLICIES[0], "1"), ranked_nodes._OFTEN)
+        assert built.called

@@ -5,6 +5,8 @@ Each life is one of `tests.support.lives` with other steps. Besides what is judg
 - nobody is evicted for a pod of equal or lower priority, or while something protects it, and no pod is deleted;
 - what goes as a whole has gone as a whole, unless its leader died or the API server refused an eviction;
 - a place is lost to nobody of lower or equal priority;
+- on a node that is held back nobody gets a place but pods that all state that they are preemptible, and members that a
+  gang lacks of which some run;
 - at rest no place is held, no plan is missed, and no pod without a place is nominated.
 
 `make soak` plays 1,000 lives, others each time. A life that fails is played again by its seed::
@@ -15,7 +17,7 @@ Each life is one of `tests.support.lives` with other steps. Besides what is judg
 import asyncio
 import os
 import random
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Final
 from unittest.mock import patch
 
@@ -25,14 +27,15 @@ from controller.preemption import Tenants
 from controller.preemption.preempt import PreemptionPlan
 from controller.preemption.tenants import seconds_of, started
 from controller.reconcile.preemption import Evictor, Preemptor, reservations
+from controller.reconcile.scheduling_cycle import SchedulingCycle
 from hami_dra.api import kinds, names
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_bound, is_live, is_pending, priority
 from hami_dra.kube.protocol import AlreadyExists, Conflict, Forbidden, NotFound, Protected, Unavailable
 from tests.support.examples import SOAK
 from tests.support.harness import SPACE
-from tests.support.life_themes import LETTING_GO, SIZES
-from tests.support.lives import SETTINGS, Life, live
+from tests.support.life_themes import LETTING_GO, NODES, SIZES
+from tests.support.lives import SETTINGS, Life, gang_name, live
 
 LIVES: Final = 1_000 if SOAK else 20
 FIRST: Final = random.randrange(2**32) if SOAK else 0
@@ -67,6 +70,9 @@ class Preempting(Life):
         self.considered = {}
         """Unit → what was asked about it last."""
         self.reserves = True
+        self.seed = seed
+        self.spares = random.Random(f"spares {seed}").random() < 0.4
+        """Whether nodes are held back. Drawn apart, so that the other lives are as ever."""
 
     def settings(self):
         return {**SETTINGS, "preemption": True, "reconsider": 1e9, **self.options}
@@ -77,12 +83,12 @@ class Preempting(Life):
             (self.finish, 2), (self.relabel_pod, 2), (self.cordon, 2), (self.taint, 1), (self.node_goes, 2), (self.slice_changes, 2),
             (self.lose_fence, 1), (self.budget, 5), (self.stick, 6), (self.let_go, 4), (self.urgent, 8),
             (self.fault, 5), (self.refuse, 4), (self.outage, 4), (self.slow_answers, 1), (self.lag, 2), (self.close_watches, 2),
-            (self.kill, 5), (self.rest, 4),
+            (self.kill, 5), (self.rest, 4), *([(self.hold_back, 5), (self.lose_member, 6)] if self.spares else []),
         ]  # fmt: skip
 
     def trouble_steps(self):
         return super().trouble_steps() | {
-            self.refuse, self.cordon, self.taint, self.node_goes, self.slice_changes, self.relabel_pod,
+            self.refuse, self.cordon, self.taint, self.node_goes, self.slice_changes, self.relabel_pod, self.hold_back,
         }  # fmt: skip
 
     async def run(self, steps):
@@ -107,11 +113,35 @@ class Preempting(Life):
         body["spec"]["priority"] = self.random.choice(PRIORITIES)
         if self.random.random() < 0.05:
             body["spec"]["preemptionPolicy"] = "Never"
+        if self.spares and random.Random(f"{self.seed} {name.partition('-')[0]}").random() < 0.4:
+            annotations[names.PREEMPTIBLE] = "true"  # of all members of its gang
         if self.calm:  # kube-scheduler binds pods that have their devices by what else they ask for
             body["spec"].pop("affinity", None)
             body["spec"].pop("topologySpreadConstraints", None)
             body["spec"]["containers"] = [{"name": "main", "resources": {"requests": {"cpu": "1m"}}}]
         return body
+
+    async def nodes_come_back(self):
+        await super().nodes_come_back()
+        if self.spares:
+            await self.label_spare(NODES[-1], "true")
+
+    async def hold_back(self):
+        """A node, or no longer."""
+        await self.label_spare(self.random.choice(NODES), self.random.choice(["true", "true", None]))
+
+    async def label_spare(self, node, value):
+        await self.harness.patch_node(node, {"metadata": {"labels": {names.SPARE: value}}})
+
+    async def lose_member(self):
+        """A gang is to be repaired: a member that runs is replaced."""
+        found = await self.a_pod(lambda each: is_bound(each) and is_live(each) and gang_name(each))
+        await self.harness.delete_pod(found.metadata.name)
+        body = self.bodies[found.metadata.name]
+        self.number += 1
+        gang = found.metadata.name.partition("-")[0]
+        meta = {**body["metadata"], "name": f"{gang}-again{self.number}"}
+        await self.create({**body, "metadata": meta, "spec": {**body["spec"], "priority": 3000}})
 
     async def urgent(self):
         """Rather one that finds no room."""
@@ -209,6 +239,18 @@ class Preempting(Life):
         if now - started(victim, now) < least:
             self.problems.append(f"{victim.key} is evicted before its least runtime")
 
+    def gets_a_place(self, placed, gang):
+        """About to be committed, or to have it held."""
+        nodes, pods = self.harness.controller.informers.nodes.store, [request.pod for request, _ in placed]
+        is_repair = gang is not None and 0 < gang.bound < gang.min_count
+        for request, decision in placed:
+            node = nodes.get(decision.node)
+            if node is None or node.metadata.labels.get(names.SPARE) != "true" or request.required_node:
+                continue
+            together = pods if gang is None else gang.members
+            if not is_repair and any(each.metadata.annotations.get(names.PREEMPTIBLE) != "true" for each in together):
+                self.problems.append(f"{request.pod.key} gets a place on {decision.node}, which is held back")
+
     def gives_up(self, hold, why):
         self.story.append(f"    {self.harness.clock.monotonic():.2f} given up: {hold.pods[0].key}: {why}")
         leaving = {each.metadata.uid for each in hold.leaving}
@@ -218,7 +260,13 @@ class Preempting(Life):
             for each in self.all(kinds.POD)
             if each.metadata.uid not in leaving and claims.intersection(claim_keys(each))
         ]
-        if self.calm and not joined and "does not fit there any more" in why:
+        held, gang = {each.metadata.uid for each in hold.pods}, gang_name(hold.pods[0])
+        more = [
+            each
+            for each in self.all(kinds.POD)
+            if gang and gang_name(each) == gang and is_pending(each) and each.metadata.uid not in held
+        ]
+        if self.calm and not joined and not more and "does not fit there any more" in why:
             self.problems.append(f"the place of {hold.pods[0].key} on {hold.nodes} was taken by another pod")
 
     # --- in the end ---------------------------------------------------------------------------------------------------
@@ -281,8 +329,11 @@ class Preempting(Life):
             ]
             if not preemptor._may_hold(unit) or any(claim is None or claim.status.allocation for claim in claims):
                 continue
+            gang = None if unit.gang is None else self.harness.controller.informers.gangs.state(unit.gang.key)
+            if gang is not None and (gang.missing or gang.problem or gang.bound != unit.gang.bound):
+                continue  # it was considered as another one
             plan = preemptor._preemption(unit.pod.metadata.namespace).plan(unit.unit)
-            if isinstance(plan, PreemptionPlan) and len(plan.victims) <= preemptor._most_victims(unit, plan):
+            if isinstance(plan, PreemptionPlan) and len(plan.victims) <= preemptor._most_victims(unit, plan.devices):
                 victims = [each.key for each in plan.victims]
                 found.append(f"{unit.pod.key} waits, and would fit on {plan.nodes} without {victims}")
         return found
@@ -315,6 +366,24 @@ def reserving_until_rest(lives):
         return soonest(*about) if lives[0].reserves else None
 
     return patch.object(reservations, "soonest", watched)
+
+
+@contextmanager
+def watching_places(lives):
+    begin, place = Evictor.begin, SchedulingCycle._place
+
+    def watched_begin(evictor, hold):
+        gangs = lives[0].harness.controller.informers.gangs
+        gang = gangs.of(hold.pods[0])
+        lives[0].gets_a_place(hold.placed, None if gang is None else gangs.state(gang))
+        begin(evictor, hold)
+
+    def watched_place(cycle, unit, answer):
+        lives[0].gets_a_place(answer.placed, unit.gang)
+        place(cycle, unit, answer)
+
+    with patch.object(Evictor, "begin", watched_begin), patch.object(SchedulingCycle, "_place", watched_place):
+        yield
 
 
 def preempting_life(seed, steps, life=Preempting):
@@ -356,6 +425,7 @@ def preempting_life(seed, steps, life=Preempting):
 
     with (
         reserving_until_rest(lives),
+        watching_places(lives),
         patch.object(Evictor, "_evict", watched_evict),
         patch.object(Evictor, "_spare", watched_spare),
         patch.object(Evictor, "_nominate", watched_nominate),

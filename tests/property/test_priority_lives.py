@@ -94,7 +94,7 @@ class Ranked(Life):
             waiting = informers.pod(request.pod.key)
             if waiting is None or waiting.metadata.uid != request.pod.metadata.uid or not is_pending(waiting):
                 continue
-            if waiting.spec.priority > taker.spec.priority and queue.state(waiting.key) == "no_room":
+            if waiting.spec.priority > taker.spec.priority and waiting.key in queue.keys_in("no_room"):
                 self.compared += 1
                 answer = decide(inventory, request, options)
                 if isinstance(answer, Decision):

@@ -61,13 +61,10 @@ class ChangeLog:
 
 
 class LruCache(Generic[V]):
-    """Values by key, made at first use; the least recently used goes when there are more than
-    `most`. `dropped` is called with each value that goes.
-    """
+    """Values by key, made at first use; the least recently used goes when there are more than `most`."""
 
-    def __init__(self, most: int, dropped: Callable[[V], None] | None = None) -> None:
+    def __init__(self, most: int) -> None:
         self._most = most
-        self._dropped = dropped
         self._kept: OrderedDict[Hashable, V] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
@@ -89,19 +86,13 @@ class LruCache(Generic[V]):
         self._kept[key] = value
         self._kept.move_to_end(key)
         if len(self._kept) > self._most:
-            _, oldest = self._kept.popitem(last=False)
-            if self._dropped is not None:
-                self._dropped(oldest)
+            self._kept.popitem(last=False)
 
-    def values(self) -> list[V]:
-        return list(self._kept.values())
+    def drop(self, key: Hashable) -> None:
+        self._kept.pop(key, None)
 
     def clear(self) -> None:
-        values = self.values()
         self._kept.clear()
-        if self._dropped is not None:
-            for value in values:
-                self._dropped(value)
 
 
 class Shared(Generic[V]):
@@ -127,9 +118,6 @@ class Shared(Generic[V]):
         """Key → account, weight, value."""
         self._by_account: dict[str, OrderedDict[Hashable, None]] = {}
         self._weights: dict[str, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._kept)
 
     def find(self, key: Hashable) -> V | None:
         """Return the cached value, without marking it as used."""

@@ -18,7 +18,7 @@ from controller.gangs import Unit
 from controller.insight.defrag.cells import Cells, cells_of
 from controller.insight.defrag.goal import Goal, Movables, movables_of
 from controller.insight.manifests import Item, gather
-from controller.insight.simulation import Placing, SimulationSettings, load, question
+from controller.insight.simulation import Placing, SimulationSettings, devices_of, load, question
 from controller.inventory import DeviceId, Heartbeat
 from controller.moves import Mover, Moves, MoveTarget, Places, as_waiting
 from controller.preemption import Budgets, OutOfSteps
@@ -201,10 +201,8 @@ class _Planner:
         nothing = Moves(MoveTarget(inventory, ()), ())
         if places.fits():
             return nothing
-        best: Moves | None = None
-        for target in places.first():
-            if len(target.tenants) <= self.most and (moves := self.mover.in_order(target, places.fits)) is not None:
-                best = moves if best is None else min(best, moves, key=lambda each: each.cost)
+        found = places.best(self.most)
+        best = found[1] if found is not None else None
         most = self.most if best is None else len(best.moved) - 1
         best = self._tried(partial(self._of_all, places, most)) or best
         self.mover.is_cut = self.mover.is_cut or unit.key is not None
@@ -310,7 +308,6 @@ class _Replay:
             if len(state.report.unplaced) > refused:
                 return done, f"pod {pod.key} finds no place: {state.report.unplaced[-1]['message']}"
             entry = state.report.placements[-1]
-            results = [result for claim in entry["claims"] for result in claim["allocation"]["devices"]["results"]]
             before, held = held, self._held()
             done.append(
                 PlannedMove(
@@ -318,7 +315,7 @@ class _Replay:
                     from_node=pod.spec.node_name,
                     from_devices=tuple(sorted(map(str, each.movable.devices))),
                     to_node=entry["node"],
-                    to_devices=tuple(f"{result['driver']}/{result['pool']}/{result['device']}" for result in results),
+                    to_devices=devices_of(entry),
                     memory=each.movable.memory,
                     frees=before - held,
                     budgets=tuple(budget.key for budget in budgets.of(pod)),

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 from controller.insight.doctor.installed import filling_in, hooks_of, is_out, named
 from controller.insight.doctor.model import Finding, Live, Raw, State
-from controller.insight.doctor.phrases import some
 from controller.reconcile.fence import (
+    carries_fence,
     driver_of,
     is_fence_rule,
-    is_fence_taint,
     is_fenced_slice,
     is_in_force,
     is_intact,
@@ -17,6 +16,7 @@ from controller.reconcile.fence import (
 )
 from controller.webhook import ADVICE_WEBHOOK, CONVERT_WEBHOOK
 from hami_dra.api import kinds, names
+from hami_dra.api.printable import some
 from hami_dra.api.resource import DeviceTaintRule, ResourceSlice
 
 # --- fence ----------------------------------------------------------------------------------------
@@ -24,7 +24,7 @@ from hami_dra.api.resource import DeviceTaintRule, ResourceSlice
 
 def fence(state: State) -> Iterator[Finding]:
     """Check in exclusive mode that every managed driver's fence is in force, and its taint not misused."""
-    if state.installation.mode != "exclusive" or is_out(state) or (state.live is None and not _speaks_of_fences(state)):
+    if is_out(state) or (state.live is None and not _speaks_of_fences(state)):
         return
     published = {item.spec.driver for item in state.objects.slices if item.spec.devices}
     rules = {rule.metadata.name: rule for rule in state.objects.taint_rules}
@@ -47,12 +47,7 @@ def fence(state: State) -> Iterator[Finding]:
 
 def _speaks_of_fences(state: State) -> bool:
     """Return whether the state mentions a fence: files may be of a cluster without hami-dra."""
-    return any(map(is_fence_rule, state.objects.taint_rules)) or any(
-        is_fence_taint(taint)
-        for item in state.objects.slices
-        for device in item.spec.devices
-        for taint in device.taints
-    )
+    return any(map(is_fence_rule, state.objects.taint_rules)) or any(map(carries_fence, state.objects.slices))
 
 
 def _rule(driver: str, rule: DeviceTaintRule | None) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 from controller.insight.doctor.model import Finding, State
-from controller.insight.doctor.phrases import in_words, older, some
+from controller.insight.doctor.phrases import in_words, older
 from controller.inventory import DeviceId
 from controller.reasons import PLUGINS
 from controller.reconcile.repair import ClaimAllocationUse, overlaps
@@ -15,6 +15,7 @@ from controller.views.overview import Tenancies
 from hami_dra.api import names
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import has_our_gate, is_bound, is_done, is_leaving, is_pending, other_gates
+from hami_dra.api.printable import some
 from hami_dra.api.times import elapsed
 
 _ORPHANED: Final = timedelta(minutes=3)
@@ -72,7 +73,7 @@ def _vanished(state: State) -> Iterator[Finding]:
         holders = some([each.key for each in gone.holders]) or "a pod that is gone, or whose name is not known,"
         yield Finding.error(
             f"ResourceClaim {gone.key}",
-            f"it is gone, and {holders} on node {gone.node} still holds {some([str(each) for each in gone.devices])}: "
+            f"it is gone, and {holders} on node {gone.node} still holds {some(gone.devices)}: "
             "no other pod gets them, and they count for the namespace's quota",
             fix if gone.holders else f"see which containers of node {gone.node} use them, and restart its kubelet",
         )
@@ -147,8 +148,6 @@ def _taken_by_others(state: State, uses: dict[DeviceId, list[ClaimAllocationUse]
 
 def pods(state: State) -> Iterator[Finding]:
     """Check pods behind our gate, and those that no node may run, whatever cards are free."""
-    if state.installation.mode != "exclusive":
-        return  # `leftovers` reports them
     judged = {each.pod: each for each in state.pending}
     for pod in state.objects.pods:
         if not is_pending(pod) or not older(pod.metadata.creation_timestamp, state.now, _WAITING):

@@ -7,9 +7,10 @@ from typing import Final
 
 from controller.insight.doctor.installed import is_out
 from controller.insight.doctor.model import Finding, Right, Severity, State
-from controller.insight.doctor.phrases import in_words, some
+from controller.insight.doctor.phrases import in_words
 from controller.reconcile.runtime import uninstalling_until
 from hami_dra.api import names
+from hami_dra.api.printable import some
 from hami_dra.api.times import elapsed
 from hami_dra.kube.requirements import MINIMUM
 
@@ -117,6 +118,6 @@ def rights(state: State) -> Iterator[Finding]:
     for (account, manifest), missing in sorted(denied.items()):
         yield Finding.error(
             f"ServiceAccount {state.installation.namespace}/{account}",
-            f"it may not {some([*map(str, missing)])}",
+            f"it may not {some(missing)}",
             f"kubectl apply -f manifests/{manifest}, or upgrade the Helm release",
         )

@@ -25,6 +25,8 @@ class Check(Struct, frozen=True):
     name: str
     examine: Callable[[State], Iterable[Finding]]
     needs_live: bool = False
+    exclusive: bool = False
+    """Only in exclusive mode; `leftovers` reports what is left of it in native mode."""
 
 
 CHECKS: Final = (
@@ -32,7 +34,7 @@ CHECKS: Final = (
     Check("controller", cluster.controller, needs_live=True),
     Check("programs", cluster.programs, needs_live=True),
     Check("rights", cluster.rights, needs_live=True),
-    Check("fence", admission.fence),
+    Check("fence", admission.fence, exclusive=True),
     Check("policies", policies.policies, needs_live=True),
     Check("webhook", admission.webhook, needs_live=True),
     Check("leftovers", leftovers.leftovers),
@@ -43,9 +45,9 @@ CHECKS: Final = (
     Check("containers", hardware.node_lacks),
     Check("claims", allocations.claims),
     Check("devices", allocations.devices),
-    Check("pods", allocations.pods),
-    Check("refusals", waiting_pods.refusals),
-    Check("schedulers", waiting_pods.schedulers),
+    Check("pods", allocations.pods, exclusive=True),
+    Check("refusals", waiting_pods.refusals, exclusive=True),
+    Check("schedulers", waiting_pods.schedulers, exclusive=True),
     Check("unconverted", waiting_pods.unconverted),
     Check("notices", waiting_pods.notices),
     Check("quotas", allocations.quotas),
@@ -60,7 +62,8 @@ def examine(state: State) -> DoctorReport:
         if check.needs_live and state.live is None:
             skipped[check.name] = _NO_CLUSTER
             continue
-        findings += [replace(each, check=check.name) for each in check.examine(state)]
+        if state.installation.mode == "exclusive" or not check.exclusive:
+            findings += [replace(each, check=check.name) for each in check.examine(state)]
         checked.append(check.name)
     order = {check.name: place for place, check in enumerate(CHECKS)}
     findings.sort(key=lambda each: (_RANK[each.severity], order[each.check], each.object))

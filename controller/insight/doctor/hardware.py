@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from controller.insight.doctor.model import Finding, Severity, State
-from controller.insight.doctor.phrases import some
 from controller.webhook import clash_warnings
 from hami_dra.api import names
 from hami_dra.api.nodelacks import InvalidLacks, Lack, LackKind, decode
-from hami_dra.api.printable import counted
+from hami_dra.api.printable import counted, some
 from hami_dra.api.resource import ResourceSlice
 from hami_dra.vendors.registry import plugin_resources
 

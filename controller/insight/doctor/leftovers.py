@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from controller.insight.doctor.installed import is_out, named
 from controller.insight.doctor.model import Finding, State
-from controller.reconcile.fence import is_fence_rule, is_fence_taint
+from controller.reconcile.fence import carries_fence, is_fence_rule
 from hami_dra.api import kinds, names
 from hami_dra.api.podstate import has_our_gate, is_live
 
@@ -34,11 +34,7 @@ def _fence(state: State, why: str, *, out: bool) -> Iterator[Finding]:
                 f"a fence rule is left, and {why}: kube-scheduler cannot allocate these devices",
                 _UNINSTALL if out else "restart the controller: in native mode it removes them when it starts",
             )
-    fenced = Counter(
-        item.spec.driver
-        for item in state.objects.slices
-        if any(is_fence_taint(taint) for device in item.spec.devices for taint in device.taints)
-    )
+    fenced = Counter(item.spec.driver for item in state.objects.slices if carries_fence(item))
     for driver, count in sorted(fenced.items()):
         yield Finding.error(
             f"ResourceSlices of {driver}",

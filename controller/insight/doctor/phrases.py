@@ -1,6 +1,5 @@
-"""Words that several checks use: ages by the cluster's own timestamps, lists cut short. Pure."""
+"""Words that several checks use: ages by the cluster's own timestamps. Pure."""
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from hami_dra.api.printable import counted
@@ -22,12 +21,3 @@ def in_words(span: timedelta | None) -> str:
         if count:
             return f"{count} {unit}{'s' if count > 1 else ''}"
     return counted(int(span.total_seconds()), "second")
-
-
-def some(texts: Sequence[str], most: int = 4) -> str:
-    """Return the first texts, and how many there are besides.
-
-    >>> some(["a", "b", "c"], 1)
-    'a and 2 more'
-    """
-    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")

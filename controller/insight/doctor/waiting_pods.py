@@ -14,12 +14,13 @@ from typing import Final
 
 from controller.allocation import FeatureGates, Owner, ownership_of
 from controller.insight.doctor.model import Finding, State
-from controller.insight.doctor.phrases import older, some
+from controller.insight.doctor.phrases import older
 from controller.reconcile.runtime import patches
 from controller.webhook import bypassed
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
 from hami_dra.api.podstate import is_pending, is_probe, is_unschedulable, scheduled_condition
+from hami_dra.api.printable import some
 from hami_dra.api.resource import ResourceClaim
 from hami_dra.api.served_pods import asks_for_hami_dra, unserved_parts
 
@@ -51,8 +52,6 @@ _USUAL: Final = timedelta(seconds=10)
 
 def refusals(state: State) -> Iterator[Finding]:
     """Report pods that have devices on a node and are refused there."""
-    if state.installation.mode != "exclusive":
-        return
     claims = {claim.key: claim for claim in state.objects.claims if patches.is_ours(claim, state.installation.name)}
     for pod in state.objects.pods:
         condition = scheduled_condition(pod)
@@ -92,8 +91,6 @@ def _reasons(message: str) -> list[str]:
 
 def schedulers(state: State) -> Iterator[Finding]:
     """Report pods that want managed devices and belong to a scheduler that hami-dra does not serve."""
-    if state.installation.mode != "exclusive":
-        return
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for pod in state.objects.pods:
         if pod.spec.resource_claims and is_pending(pod) and not is_probe(pod):

@@ -208,11 +208,9 @@ def _figures(cards: Cards, ask: CardRequest, place: int) -> wording.Figures:
 def _add_earlier(picture: DecisionSnapshot, seen: RequestSnapshot, devices: Sequence[Device], cards: Cards) -> None:
     """Add what earlier requests of the pod took to these copies."""
     place = {device.id: position for position, device in enumerate(devices)}
-    for view, device, (slots, cores, memory) in picture.picks:
+    for view, device, amounts in picture.picks:
         if view is seen.view:
             return
         position = place.get(device.id)
         if position is not None and not view.admin_access:
-            cards.slots_used[position] += slots
-            cards.cores_used[position] += cores
-            cards.memory_used[position] += memory
+            cards.add(position, amounts)

@@ -6,6 +6,7 @@ tie-break, the name. A node that was searched counts with what the search found,
 estimate made before the search. Pure.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -13,9 +14,8 @@ from msgspec import Struct
 
 from controller.decide import MOST_OVERESTIMATED, Decision, SchedulingRequest, Trace, Unschedulable
 from controller.inventory import Inventory
-from controller.scoring import best_node
+from controller.scoring import best_node, sort_sign
 from controller.views.explanation import NAME, NOMINATED, PREFERENCE, RANK, SCORE, TIE, TOPOLOGY, RunnerUp
-from hami_dra.api import names
 from hami_dra.api.arrays import Ints, Positions
 
 _WORDS: Final = {
@@ -43,24 +43,21 @@ class NodePlacing(Struct, frozen=True):
     tie: float
 
 
+@dataclass(eq=False)
 class Contenders:
     """The nodes of one decision: the chosen one, the runner-up, and the others."""
 
-    def __init__(
-        self,
-        inventory: Inventory,
-        scheduling_request: SchedulingRequest,
-        trace: Trace,
-        answer: Decision | Unschedulable,
-    ) -> None:
-        self._inventory = inventory
-        self._answer = answer
-        self._node_policy = scheduling_request.policies.node_policy
-        self._preferred = scheduling_request.preferred_node
-        self.trace = trace
+    inventory: Inventory
+    request: SchedulingRequest
+    trace: Trace
+    answer: Decision | Unschedulable
+
+    def __post_init__(self) -> None:
+        trace, answer = self.trace, self.answer
+        self._node_policy = self.request.policies.node_policy
         vain = [row for row, worth in trace.tried.items() if worth is None]
         self._fitting = trace.fitting[~np.isin(trace.fitting, vain)] if vain else trace.fitting
-        self._chosen = inventory.nodes.index_of(answer.node) if isinstance(answer, Decision) else -1
+        self._chosen = self.inventory.nodes.index_of(answer.node) if isinstance(answer, Decision) else -1
         self._second = self._runner_up_of(self._chosen) if self._chosen >= 0 else -1
         self._first = [row for row in (self._chosen, self._second) if row >= 0]
 
@@ -71,14 +68,14 @@ class Contenders:
 
     def best(self, most: int) -> list[int]:
         """Return the rows of those that the answer names, with the chosen one and the runner-up before them."""
-        index_of, answer = self._inventory.nodes.index_of, self._answer
+        index_of, answer = self.inventory.nodes.index_of, self.answer
         named = [name for name, _ in answer.fitting] if isinstance(answer, Decision) else answer.nodes
         rows = dict.fromkeys([*self._first, *map(index_of, named)])
         return [row for row in rows if row >= 0][:most]
 
     def _unfit(self, fitting: list[int]) -> list[int]:
         """Return the nodes that do not fit: those that failed for their cards first, each group by name."""
-        nodes = self._inventory.nodes
+        nodes = self.inventory.nodes
         others = nodes.present[: nodes.size].copy()
         others[fitting] = False
         rows = np.flatnonzero(others)
@@ -105,9 +102,9 @@ class Contenders:
         rows, estimates = self._fitting, self.trace.estimates
         values = self.trace.ranking.values[rows]
         keys = (
-            self._inventory.nodes.rank[rows],
+            self.inventory.nodes.rank[rows],
             -estimates.tie[rows],
-            values if self._node_policy == names.SPREAD else -values,
+            sort_sign(self._node_policy) * values,
             *([] if estimates.preference is None else [-estimates.preference[rows]]),
             -estimates.topology[rows],
             -estimates.rank[rows],
@@ -124,7 +121,7 @@ class Contenders:
                 continue
             mine = key[rows]
             rows = rows[mine == mine.max()]
-        nodes = self._inventory.nodes
+        nodes = self.inventory.nodes
         return best_node(self.trace.ranking.values, nodes.rank, rows, self._node_policy, estimates.tie)
 
     def _overestimated(self) -> int:
@@ -141,9 +138,9 @@ class Contenders:
         if self._second < 0:
             return None
         first, other = self.placings(np.array(self._first, dtype=np.intp))
-        nodes = self._inventory.nodes
+        nodes = self.inventory.nodes
         because, lost_by = NAME, 0.0
-        sign = -1.0 if self._node_policy == names.SPREAD else 1.0
+        sign = -sort_sign(self._node_policy)
         for key, ahead in (
             (RANK, float(first.rank - other.rank)),
             (TOPOLOGY, first.topology - other.topology),
@@ -154,7 +151,7 @@ class Contenders:
             if ahead:
                 because, lost_by = key, ahead
                 break
-        if lost_by < 0 and nodes.names[self._chosen] == self._preferred:
+        if lost_by < 0 and nodes.names[self._chosen] == self.request.preferred_node:
             because, lost_by = NOMINATED, 0.0
         if because == SCORE:
             better = "the lower" if sign < 0 else "the higher"

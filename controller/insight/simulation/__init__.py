@@ -11,7 +11,7 @@ from controller.insight.simulation.essence import documents_of, essence
 from controller.insight.simulation.pending import PendingPod, PendingPods, pending_pods
 from controller.insight.simulation.placing import Placing
 from controller.insight.simulation.question import NoSuchPod, Question, question
-from controller.insight.simulation.report import SimulationReport
+from controller.insight.simulation.report import SimulationReport, devices_of
 from controller.insight.simulation.run import Played, load, play, simulate
 from controller.insight.simulation.settings import SimulationSettings
 from controller.insight.simulation.view import SimulatedCluster

@@ -19,7 +19,7 @@ from controller.insight.simulation.settings import SimulationSettings
 from controller.insight.simulation.workloads import EXPANDED
 from hami_dra.api.core import Pod
 from hami_dra.api.podclaims import claim_keys
-from hami_dra.api.podstate import is_probe, scheduled_condition
+from hami_dra.api.podstate import is_probe, scheduler_message
 from hami_dra.kube.documents import Document
 
 MOST: Final = 100
@@ -90,9 +90,7 @@ def pending_pods(
 
 
 def _allocated(pod: Pod) -> PendingPod:
-    condition = scheduled_condition(pod)
-    said = f": {condition.message}" if condition is not None and condition.message else ""
-    why = f"kube-scheduler has not bound it yet{said}"
+    why = ": ".join(filter(None, ("kube-scheduler has not bound it yet", scheduler_message(pod))))
     return PendingPod(pod=pod.key, since=pod.metadata.creation_timestamp or "", allocated=True, why=(why,))
 
 

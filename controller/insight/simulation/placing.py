@@ -188,23 +188,32 @@ class Placing:
         return self.view.settings.preemption and named
 
     def place(self, pods: Sequence[Pod]) -> None:
-        """Decide the unit, and count its pods where they are placed."""
+        """Decide the unit, and count its pods where they are placed; then those of a gang for which others still go."""
         assessed = self.assess(pods)
-        decision = self._preempt(assessed, self.decide(assessed))
+        decision, placed = self._place(assessed), 0
+        rest = assessed
+        while rest.gang is not None and decision.placed and decision.refused and self._may_preempt(rest):
+            placed += len(decision.placed)
+            rest = self.assess([pod for pod in rest.pods if pod.key in decision.refused])
+            decision = replace(self._place(rest), domain=decision.domain)
         if assessed.gang is not None:
-            self.report.gang(
-                assessed.gang, placed=len(decision.placed), domain=decision.domain, message=decision.message
-            )
-        # a member is explained among the others: it comes last
-        for member, placed in sorted(decision.placed, key=lambda each: each[0].pod.key == self.view.settings.explained):
-            pinned = replace(member, preferred_node=placed.node) if assessed.gang is not None else member
-            self._explain(pinned, decision.gang)
-            self._carry_out(member, placed)
-        requests = {} if problem_of(assessed) else {request.pod.key: request for request in assessed.ready}
+            placed += len(decision.placed)
+            message = "" if placed else decision.message
+            self.report.gang(assessed.gang, placed=placed, domain=decision.domain, message=message)
+        requests = {} if problem_of(rest) else {request.pod.key: request for request in rest.ready}
         for key, refusal in decision.refused.items():
             if (request := requests.get(key)) is not None:
                 self._explain(request, decision.gang)
             self.report.refused(key, refusal)
+
+    def _place(self, unit: AssessedUnit[Unready]) -> SimulatedDecision:
+        decision = self._preempt(unit, self.decide(unit))
+        # a member is explained among the others: it comes last
+        for member, placed in sorted(decision.placed, key=lambda each: each[0].pod.key == self.view.settings.explained):
+            pinned = replace(member, preferred_node=placed.node) if unit.gang is not None else member
+            self._explain(pinned, decision.gang)
+            self._carry_out(member, placed)
+        return decision
 
     def _explain(self, request: SchedulingRequest, gang: GangExplanation | None) -> None:
         """Explain the decision if the pod is the one that was named."""

@@ -93,6 +93,12 @@ def claim_entry(pod_claim_name: str, claim: ResourceClaim, allocation: Mapping[s
     }
 
 
+def devices_of(placement: Json) -> tuple[str, ...]:
+    """Return the ids of the devices of an entry of `placements`."""
+    results = [result for claim in placement["claims"] for result in claim["allocation"]["devices"]["results"]]
+    return tuple(f"{each['driver']}/{each['pool']}/{each['device']}" for each in results)
+
+
 def _canonical(allocation: Mapping[str, Any]) -> Json:
     """Return the allocation with `devices.results`, even if empty, and canonical quantities."""
     devices = allocation.get("devices") or {}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 from msgspec import Struct
 
-from controller.insight.simulation import Played, SimulatedCluster, play
+from controller.insight.simulation import Played, SimulatedCluster, devices_of, play
 from controller.insight.whatif.change import BadChange, Change, Changed, SimulatedState, apply, state_of
 from controller.insight.whatif.conclusion import conclusion
 from controller.views.comparison import Comparison, Eviction, Move, NodeChange, Placement, Unplaced, packing_changes
@@ -99,10 +99,8 @@ def _placements(state: SimulatedState, played: Played, replaced: frozenset[str])
             found[key] = Placement(pod=key, node=placed.node, devices=placed.devices, running=True)
     for entry in played.report.placements:
         if entry["claims"]:
-            results = [result for claim in entry["claims"] for result in claim["allocation"]["devices"]["results"]]
-            devices = tuple(f"{each['driver']}/{each['pool']}/{each['device']}" for each in results)
             key = entry["pod"]
-            found[key] = Placement(pod=key, node=entry["node"], devices=devices, running=False)
+            found[key] = Placement(pod=key, node=entry["node"], devices=devices_of(entry), running=False)
     return found
 
 

@@ -9,6 +9,7 @@ end is one of: written; stale (decided again, with growing pauses); rejected by 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from controller.decide import Decision
 from controller.gangs import GangKey
@@ -30,33 +31,24 @@ from hami_dra.kube.backoff import doubled
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class BindingCycle:
-    def __init__(
-        self,
-        context: Context,
-        committer: ClaimCommitter,
-        gate: GateKeeper,
-        waiting: WaitingPods,
-        triggers: Triggers,
-        *,
-        assumed_pods: AssumedPods,
-    ) -> None:
-        self._context = context
-        self._settings = settings = context.settings.binding
-        self._guard = context.guard("commit")
-        self._committer = committer
-        self._assumed_pods = assumed_pods
-        self._gate = gate
-        self._queue = waiting.queue
-        self._in_flight = waiting.in_flight
-        self._triggers = triggers
-        self._wake = waiting.wake.set
+    context: Context
+    committer: ClaimCommitter
+    gate: GateKeeper
+    waiting: WaitingPods
+    triggers: Triggers
+    assumed_pods: AssumedPods
+
+    def __post_init__(self) -> None:
+        self._settings = settings = self.context.settings.binding
+        self._guard = self.context.guard("commit")
         self.slots = CommitSlots(
-            settings.commits_at_once, context.settings.leadership.write_timeout, settings.slow_commits_at_once
+            settings.commits_at_once, self.context.settings.leadership.write_timeout, settings.slow_commits_at_once
         )
         self._under_way: set[str] = set()
         """UIDs of the pods that are being written."""
-        context.events.yield_to(lambda: bool(self._under_way))
+        self.context.events.yield_to(lambda: bool(self._under_way))
         self._failures: dict[str, int] = {}
         self._not_before: dict[str, float] = {}
 
@@ -82,21 +74,21 @@ class BindingCycle:
         `check`: why the gang must not run after all, or empty; called before the gates are lifted.
         `done`: called when all members have ended, whatever the result.
         """
-        commit = GangCommit(key, [pod for pod, _ in placed], self._committer, self.slots, check=check, done=done)
+        commit = GangCommit(key, [pod for pod, _ in placed], self.committer, self.slots, check=check, done=done)
         for pod, decision in placed:
             self.start(group, pod, decision, commit)
 
     def start(self, group: asyncio.TaskGroup, pod: Pod, decision: Decision, gang: GangCommit | None = None) -> None:
         """Start the commit of one pod. `gang`: the commit of its gang, of which it is a part."""
         self._under_way.add(pod.metadata.uid)
-        self._in_flight.begin([pod.metadata.uid, *decision.holdings])
-        self._assumed_pods.begin(pod, decision)
+        self.waiting.in_flight.begin([pod.metadata.uid, *decision.holdings])
+        self.assumed_pods.begin(pod, decision)
         finish = self._guard.run(pod.key, self._finish(pod, decision, gang))
         group.create_task(finish, name=f"commit {pod.key}")
 
     def abandon(self) -> None:
         """End the term: whatever is still being written delays no event any more."""
-        self._context.events.yield_to(lambda: False)
+        self.context.events.yield_to(lambda: False)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Forget the pause of a pod that has ended or requests something else now. Subscribed by the term."""
@@ -108,7 +100,7 @@ class BindingCycle:
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         """Forget pauses when a claim is created: it may succeed where the one before failed. Subscribed by the term."""
         if old is None and new is not None and self._not_before:
-            for pod in self._context.informers.pods_of(new.key):
+            for pod in self.context.informers.pods_of(new.key):
                 self._forget(pod.metadata.uid)
 
     async def _finish(self, pod: Pod, decision: Decision, gang: GangCommit | None) -> None:
@@ -119,10 +111,9 @@ class BindingCycle:
                 await self._commit(pod, decision, gang.commit, gang)
             else:
                 async with self.slots.held(namespace):
-                    await self._commit(pod, decision, self._committer.commit)
+                    await self._commit(pod, decision, self.committer.commit)
         finally:
-            for key in self.slots.admitted(namespace):
-                self._evaluate(key)
+            self.triggers.evaluate_all(self.slots.admitted(namespace))
             if gang is not None:
                 gang.member_ended()
 
@@ -133,53 +124,53 @@ class BindingCycle:
         write: Callable[[Pod, Decision], Awaitable[Pod]],
         gang: GangCommit | None = None,
     ) -> None:
-        started = self._context.clock.monotonic()
+        started = self.context.clock.monotonic()
         try:
             current = await write(pod, decision)
-            self._context.metrics.commit_seconds.observe(self._context.clock.monotonic() - started)
+            self.context.metrics.commit_seconds.observe(self.context.clock.monotonic() - started)
             self._written(pod, decision, current, gang)
         except Stale as error:
             log.info("pod %s: decided again: %s", pod.key, error)
             self._failed(pod, "stale", self._pause(pod))
         except Rejected as error:
             log.warning("pod %s: the API server refuses the allocation: %s", pod.key, error)
-            self._context.events.report(POD, pod, messages.warning(messages.BINDING_FAILED, str(error)))
+            self.context.events.report(POD, pod, messages.warning(messages.BINDING_FAILED, str(error)))
             self._failed(pod, "refused", self._settings.retry_most)
         except Exception as error:
             if not self._guard.contains(pod.key, error):
                 raise
-            self._context.events.report(POD, pod, messages.internal_error(messages.BINDING_FAILED))
+            self.context.events.report(POD, pod, messages.internal_error(messages.BINDING_FAILED))
             self._failed(pod, "refused", self._settings.retry_most)
         self._end(pod, decision)
 
     def _written(self, pod: Pod, decision: Decision, current: Pod, gang: GangCommit | None) -> None:
         """Report it and lift the gate: the informers have the written claims already."""
-        self._assumed_pods.end(pod)
+        self.assumed_pods.end(pod)
         self._forget(pod.metadata.uid)
-        self._context.metrics.commits.labels("done").inc()
-        self._context.events.report(POD, pod, messages.placed(decision))
+        self.context.metrics.commits.labels("done").inc()
+        self.context.events.report(POD, pod, messages.placed(decision))
         for left in decision.left_out:
-            self._context.events.report(POD, pod, messages.left_out(pod, decision.node, left))
-            self._context.events.report(POD, left.companions.pod, messages.was_left_out(pod, decision.node, left))
+            self.context.events.report(POD, pod, messages.left_out(pod, decision.node, left))
+            self.context.events.report(POD, left.companions.pod, messages.was_left_out(pod, decision.node, left))
         if has_our_gate(current):
             lane, check = (gang.lane, gang.check) if gang is not None else ("", None)
-            self._gate.lift(current, "allocated", placed=True, lane=lane, check=check)
+            self.gate.lift(current, "allocated", placed=True, lane=lane, check=check)
 
     def _failed(self, pod: Pod, result: str, pause: float) -> None:
         """Decide the pod again after `pause` seconds. `result`: name of the failure in the metric."""
-        self._assumed_pods.end(pod)
-        self._context.metrics.commits.labels(result).inc()
-        self._triggers.released(pod)
-        current = self._context.informers.present(pod)
+        self.assumed_pods.end(pod)
+        self.context.metrics.commits.labels(result).inc()
+        self.triggers.released(pod)
+        current = self.context.informers.present(pod)
         if current is None or not is_live(current):
             self._forget(pod.metadata.uid)
         else:
-            now = self._context.clock.monotonic()
+            now = self.context.clock.monotonic()
             self._not_before[pod.metadata.uid] = now + pause
-            self._queue.ready(pod.key, rank(current))
+            self.waiting.queue.ready(pod.key, rank(current))
             if pause > 0:
-                self._queue.wait(pod.key, now + pause)
-            self._wake()
+                self.waiting.queue.wait(pod.key, now + pause)
+            self.waiting.wake.set()
 
     def _end(self, pod: Pod, decision: Decision) -> None:
         """Evaluate the pods that waited for this commit, and the pod itself if it changed
@@ -190,18 +181,13 @@ class BindingCycle:
         """
         uid = pod.metadata.uid
         self._under_way.discard(uid)
-        for key in self._in_flight.end([uid, *decision.holdings]):
-            if key != pod.key or not self._is_as_written(pod):
-                self._evaluate(key)
+        put_off = self.waiting.in_flight.end([uid, *decision.holdings])
+        self.triggers.evaluate_all(key for key in put_off if key != pod.key or not self._is_as_written(pod))
 
     def _is_as_written(self, pod: Pod) -> bool:
-        current = self._context.informers.present(pod)
-        claims = map(self._context.informers.claim, claim_keys(current)) if current is not None else (None,)
+        current = self.context.informers.present(pod)
+        claims = map(self.context.informers.claim, claim_keys(current)) if current is not None else (None,)
         return all(claim is not None and claim.status.allocation is not None for claim in claims)
-
-    def _evaluate(self, pod_key: str) -> None:
-        if (found := self._context.informers.pod(pod_key)) is not None:
-            self._triggers.evaluate(found)
 
     def _forget(self, pod_uid: str) -> None:
         self._failures.pop(pod_uid, None)

@@ -52,6 +52,11 @@ def is_of_group(consumer: ConsumerReference, pod: Pod) -> bool:
     )
 
 
+def is_consumer(consumer: ConsumerReference, pod: Pod) -> bool:
+    """Return whether the consumer is the pod, or its PodGroup."""
+    return consumer.uid == pod.metadata.uid or is_of_group(consumer, pod)
+
+
 log = logging.getLogger(__name__)
 
 

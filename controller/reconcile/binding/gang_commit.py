@@ -16,6 +16,7 @@ rest next to them or releases them (`scheduling_cycle.gangs`).
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import KW_ONLY, dataclass
 
 from controller.decide import Decision
 from controller.gangs import GangKey, has_terms
@@ -25,6 +26,7 @@ from controller.reconcile.binding.commit_slots import CommitSlots
 from hami_dra.api.core import Pod
 
 
+@dataclass(eq=False)
 class GangCommit:
     """One commit of these pods, in the order in which kube-scheduler takes them from its queue.
 
@@ -32,36 +34,30 @@ class GangCommit:
     ended.
     """
 
-    def __init__(
-        self,
-        key: GangKey,
-        pods: Sequence[Pod],
-        committer: ClaimCommitter,
-        slots: CommitSlots,
-        *,
-        check: Callable[[], Awaitable[str]],
-        done: Callable[[], None],
-    ) -> None:
-        self._key = key
-        self._committer = committer
-        self._slots = slots
-        self.check = check
-        self._done = done
-        self._under_way = len(pods)
-        self._turns = asyncio.Semaphore(slots.at_once(key.namespace))
-        self._meeting = asyncio.Barrier(len(pods))
+    key: GangKey
+    pods: Sequence[Pod]
+    committer: ClaimCommitter
+    slots: CommitSlots
+    _: KW_ONLY
+    check: Callable[[], Awaitable[str]]
+    done: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self._under_way = len(self.pods)
+        self._turns = asyncio.Semaphore(self.slots.at_once(self.key.namespace))
+        self._meeting = asyncio.Barrier(len(self.pods))
         self._problem = ""
         """Why the gang is not committed."""
         self._order: dict[str, int] = {}
         """Uid → place, where kube-scheduler admits each member only after those before it."""
-        if any(map(has_terms, pods)):
-            self._order = {pod.metadata.uid: place for place, pod in enumerate(pods)}
+        if any(map(has_terms, self.pods)):
+            self._order = {pod.metadata.uid: place for place, pod in enumerate(self.pods)}
         self._ended = [asyncio.Event() for _ in self._order]
 
     @property
     def lane(self) -> str:
         """The lane in which gates are lifted one after the other; empty where any order will do."""
-        return str(self._key) if self._order else ""
+        return str(self.key) if self._order else ""
 
     async def commit(self, pod: Pod, decision: Decision) -> Pod:
         """Write one member and wait for the others. Returns the pod as it was before its
@@ -72,10 +68,10 @@ class GangCommit:
         try:
             async with self._turn():
                 # kube-scheduler counts nominated pods on a node whose spread it judges
-                prepared = await self._committer.prepare(pod, decision, nominate=not self._order)
+                prepared = await self.committer.prepare(pod, decision, nominate=not self._order)
             await self._meet(last=False)
             async with self._turn():
-                written = await self._committer.allocate(pod, decision, prepared)
+                written = await self.committer.allocate(pod, decision, prepared)
         except BaseException as error:
             await self._fail(f"pod {pod.key}: {error}")
             raise
@@ -85,7 +81,7 @@ class GangCommit:
             await self._fail(f"pod {pod.key}: {error}")
             if isinstance(error, Exception):  # not if the process ends
                 async with self._turn():
-                    await self._committer.take_back(written, pod)
+                    await self.committer.take_back(written, pod)
             raise
         if (place := self._order.get(pod.metadata.uid, 0)) > 0:
             await self._ended[place - 1].wait()
@@ -96,12 +92,12 @@ class GangCommit:
     def member_ended(self) -> None:
         self._under_way -= 1
         if not self._under_way:
-            self._done()
+            self.done()
 
     @asynccontextmanager
     async def _turn(self) -> AsyncGenerator[None]:
         """Hold a turn of the gang and a slot of its namespace, for one member's writes."""
-        async with self._turns, self._slots.held(self._key.namespace):
+        async with self._turns, self.slots.held(self.key.namespace):
             yield
 
     async def _meet(self, *, last: bool) -> None:
@@ -112,7 +108,7 @@ class GangCommit:
         try:
             await self._meeting.wait()
         except asyncio.BrokenBarrierError:
-            raise Stale(f"{self._key} is not committed: {self._problem}") from None
+            raise Stale(f"{self.key} is not committed: {self._problem}") from None
 
     async def _fail(self, problem: str) -> None:
         if not self._problem:

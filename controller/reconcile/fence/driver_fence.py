@@ -63,9 +63,7 @@ class _Test(Struct):
 class DriverFence:
     def __init__(self, context: Context, driver: str, shared: Shared) -> None:
         self._driver = driver
-        self._informers = context.informers
-        self._settings = context.settings.fence
-        self._clock = context.clock
+        self._context = context
         self._guard = context.guard("fence")
         self._shared = shared
         self._rules = shared.rules
@@ -121,18 +119,17 @@ class DriverFence:
                     await self._rules.let_go(self._driver)
                 backoff.reset()
                 await self._rest()
-            except ClusterError as error:
-                log.warning("fence of %s not as it should be yet: %s", self._driver, error)
-                await self._clock.sleep(backoff.next())
             except Exception as error:
-                if not self._guard.contains(self._driver, error):
+                if isinstance(error, ClusterError):
+                    log.warning("fence of %s not as it should be yet: %s", self._driver, error)
+                elif not self._guard.contains(self._driver, error):
                     raise
-                await self._clock.sleep(backoff.next())
+                await self._context.clock.sleep(backoff.next())
 
     async def _rest(self) -> None:
         """Wait until something must be repaired; test an untested fence. Raises ClusterError, LeadershipLost."""
         while self._untested is not None and not self._again.is_set():
-            await self._quiet(_TEST_AGAIN)
+            await wait_at_most(self._again, _TEST_AGAIN)
             if not self._again.is_set():
                 await self._test(self._untested)
         await self._again.wait()
@@ -159,15 +156,13 @@ class DriverFence:
 
     async def _prove(self) -> bool:
         """Wait for the quiet time, then probe. Returns whether it held and nothing changed meanwhile."""
-        await self._quiet(self._settings.quiet_time)
+        await wait_at_most(self._again, self._context.settings.fence.quiet_time)
         if self._again.is_set():
             return False
         outcome = await self._probe()
         if outcome in (Outcome.BROKEN, Outcome.UNSEEN):
-            self._report_failed_probe(outcome)
-            if outcome is Outcome.BROKEN:
-                self._fall(f"kube-scheduler does not heed the fence of {self._driver}")
-            await self._clock.sleep(_PROBE_AGAIN)
+            self._probe_failed(outcome)
+            await self._context.clock.sleep(_PROBE_AGAIN)
             return False
         if self._again.is_set():
             return False
@@ -183,9 +178,9 @@ class DriverFence:
         return not self._again.is_set()
 
     async def _probe(self) -> Outcome:
-        if not self._settings.probe:
+        if not self._context.settings.fence.probe:
             return Outcome.HOLDS
-        slices = self._informers.slices.store
+        slices = self._context.informers.slices.store
         if not any(item.spec.driver == self._driver and item.spec.devices for item in slices):
             return Outcome.UNTESTED
         return await self._shared.probe(self._driver)
@@ -198,7 +193,7 @@ class DriverFence:
 
     async def _test(self, test: _Test) -> None:
         """Probe an untested fence, if a probe can prove something now."""
-        if self._clock.monotonic() < test.not_before or self._shared.target(self._driver) is None:
+        if self._context.clock.monotonic() < test.not_before or self._shared.target(self._driver) is None:
             return
         outcome = await self._shared.probe(self._driver)
         if outcome is Outcome.HOLDS:
@@ -206,15 +201,11 @@ class DriverFence:
             if self._rules is not None:
                 await self._rules.let_go(self._driver)
         elif outcome is Outcome.BROKEN:
-            self._report_failed_probe(outcome)
-            self._fall(f"kube-scheduler does not heed the fence of {self._driver}")
+            self._probe_failed(outcome)
         else:
-            test.not_before = self._clock.monotonic() + test.pauses.next()
+            test.not_before = self._context.clock.monotonic() + test.pauses.next()
 
-    async def _quiet(self, seconds: float) -> None:
-        await wait_at_most(self._again, seconds)
-
-    def _report_failed_probe(self, outcome: Outcome) -> None:
+    def _probe_failed(self, outcome: Outcome) -> None:
         nothing = f"no device of {self._driver} is given out"
         if outcome is Outcome.BROKEN:
             note = (
@@ -228,6 +219,8 @@ class DriverFence:
         log.warning("%s", note)
         if self._rules is not None:
             self._rules.report(self._driver, messages.warning(messages.FENCE_BROKEN, note))
+        if outcome is Outcome.BROKEN:
+            self._fall(f"kube-scheduler does not heed the fence of {self._driver}")
 
     def _fall(self, why: str) -> None:
         if self._ready:

@@ -106,10 +106,10 @@ class Fence:
                 await rules.let_go("")
                 backoff.reset()
                 await self._others.wait()
-            except ClusterError:
-                await self._clock.sleep(backoff.next())
             except Exception as error:
-                if not self._guard.contains("rules of unmanaged drivers", error):
+                if not isinstance(error, ClusterError) and not self._guard.contains(
+                    "rules of unmanaged drivers", error
+                ):
                     raise
                 await self._clock.sleep(backoff.next())
 

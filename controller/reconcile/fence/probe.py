@@ -24,7 +24,7 @@ from controller.reconcile.runtime import Context
 from hami_dra.api import names
 from hami_dra.api.core import Pod
 from hami_dra.api.kinds import DEVICE_CLASS, POD, RESOURCE_CLAIM, Kind
-from hami_dra.api.podstate import is_unschedulable, scheduled_condition
+from hami_dra.api.podstate import is_unschedulable, scheduler_message
 from hami_dra.api.resource import DeviceClass, ResourceClaim
 from hami_dra.kube.protocol import AlreadyExists, ClusterError, NotFound
 
@@ -95,11 +95,11 @@ class Prober:
             if is_unschedulable(pod):
                 if target is None:
                     return Outcome.UNTESTED
-                if _NO_DEVICES in _said(pod):
+                if _NO_DEVICES in scheduler_message(pod):
                     return Outcome.HOLDS if is_still_free(self.context.inventory, target) else Outcome.UNTESTED
                 if not refused:
                     refused, end = True, min(end, self.context.clock.monotonic() + _OTHER_REASONS)
-                    log.info("probe on node %s: %s", target.node, _said(pod))
+                    log.info("probe on node %s: %s", target.node, scheduler_message(pod))
             await self.context.clock.sleep(_INTERVAL)
         return Outcome.UNTESTED if refused else Outcome.UNSEEN
 
@@ -131,11 +131,6 @@ class Prober:
             return
         except ClusterError as error:
             log.info("probe: %s %s not deleted: %s", kind.name, name, error)
-
-
-def _said(pod: Pod) -> str:
-    condition = scheduled_condition(pod)
-    return condition.message if condition is not None else ""
 
 
 def _decoded(bodies: dict[str, dict[str, Any]]) -> Bodies:

@@ -133,6 +133,11 @@ def is_proven(rule: DeviceTaintRule) -> bool:
     return rule.metadata.annotations.get(names.FENCE_PROVEN) == proof(rule)
 
 
+def carries_fence(published: ResourceSlice) -> bool:
+    """Return whether any device of the slice carries the taint itself."""
+    return any(is_fence_taint(taint) for device in published.spec.devices for taint in device.taints)
+
+
 def is_fenced_slice(published: ResourceSlice) -> bool:
     """Return whether every device of the slice carries the taint itself."""
     return all(any(is_fence_taint(taint) for taint in device.taints) for device in published.spec.devices)

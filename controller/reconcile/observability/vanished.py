@@ -5,14 +5,11 @@ what counts and until when; this module only checks for changes.
 """
 
 from dataclasses import dataclass, field
-from typing import Final
 
 from controller.inventory import VanishedClaim
 from controller.reconcile.runtime import Context, messages
 from hami_dra.api.kinds import POD
-from hami_dra.api.meta import Object
-
-_SHOWN: Final = 4
+from hami_dra.api.printable import some
 
 
 @dataclass(eq=False)
@@ -22,7 +19,7 @@ class VanishedWatch:
     _reported: set[tuple[str, str]] = field(default_factory=set)
     """UIDs of claim and pod."""
 
-    def report_all(self) -> None:
+    def report_all(self, *_: object) -> None:
         """Report changes; called at the start of a term and after each change of claims, pods and slices."""
         if self._version == self.context.inventory.vanished.version:
             return
@@ -35,17 +32,12 @@ class VanishedWatch:
                     self._report(gone, holder.uid, holder.key)
         self._reported = current
 
-    def changed(self, _old: Object | None, _new: Object | None) -> None:
-        self.report_all()
-
     def _report(self, gone: VanishedClaim, uid: str, key: str) -> None:
         pod = self.context.informers.pod(key)
         if pod is None or pod.metadata.uid != uid or pod.metadata.deletion_timestamp is not None:
             return
-        devices = [str(device) for device in gone.devices]
-        shown = ", ".join(devices[:_SHOWN]) + (f" and {len(devices) - _SHOWN} more" if len(devices) > _SHOWN else "")
         note = (
-            f"ResourceClaim {gone.key} is gone, and this pod still holds its devices ({shown}): they count, for quotas as "
+            f"ResourceClaim {gone.key} is gone, and this pod still holds its devices ({some(gone.devices)}): they count, for quotas as "
             "well, until the pod has ended; delete the pod to free them"
         )
         self.context.events.report(POD, pod, messages.warning(messages.CLAIM_VANISHED, note), "Watch")

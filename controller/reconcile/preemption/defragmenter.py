@@ -13,9 +13,10 @@ claims, which count where they are.
 
 import dataclasses
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -23,7 +24,7 @@ from controller.cluster.incremental import LruCache
 from controller.decide import AllowedNodes, Decision, Options, decide
 from controller.gangs import UnitDecision
 from controller.moves import Movability, Movable, Mover, Moves, Places
-from controller.preemption import Budgets, OutOfSteps, Preemption
+from controller.preemption import Budgets, OutOfSteps, Preemption, must_run_until
 from controller.reconcile.binding import AssumedPods
 from controller.reconcile.preemption.holds import Hold, Holds, Transfer, transfer_of
 from controller.reconcile.preemption.waits import Waits
@@ -44,10 +45,22 @@ _LEAST: Final = 300.0
 """Seconds that a pod has run before it moves, if it says nothing: none moves twice for one unit."""
 _PAUSES: Final = (60.0, 600.0)
 """Seconds until moves are searched again after none were found, at first and at most; they double."""
+_RESTS: Final = (600.0, 3_600.0)
+"""Seconds in which no pods of a namespace move after one of them could not, at first and at most; they double."""
 _TURN: Final = 2.0
 """Seconds of rest after a search of all steps: searches take a tenth of the time, however many units wait."""
 _NONE_KEPT: Final = 1_000
 _RETRY: Final = 1.0
+
+
+class _Fruitless(NamedTuple):
+    """What is known of a search that found no moves. Moments are seconds of the monotonic clock."""
+
+    until: float = 0.0
+    """No moves are searched until then."""
+    pause: float = 0.0
+    begin: float = math.inf
+    """When pods that are too young now have run for long enough to move."""
 
 
 @dataclass(eq=False)
@@ -65,12 +78,14 @@ class Defragmenter:
     preemption: Callable[[str], Preemption]
     give_up: Callable[[Hold, str], None]
     go_on: Callable[[Hold], None]
-    _none: LruCache[tuple[float, float]] = field(default_factory=lambda: LruCache(_NONE_KEPT))
-    """Signature → until when no moves are searched, and after which pause."""
+    _none: LruCache[_Fruitless] = field(default_factory=lambda: LruCache(_NONE_KEPT))
+    """By signature."""
     _transfers: dict[str, Transfer] = field(default_factory=dict)
     """UID of a pod that moves → how, until it has arrived or its place is given up."""
     _rests_until: float = 0.0
     """After moves that came to nothing none are begun until then."""
+    _rests: LruCache[_Fruitless] = field(default_factory=lambda: LruCache(_NONE_KEPT))
+    """By namespace: a pod that is created there may take the place of one that moves."""
     _free_at: float = 0.0
     """When moves may be searched again, for any unit."""
     _last_turn: float = 0.0
@@ -83,24 +98,38 @@ class Defragmenter:
     ) -> tuple[UnitDecision, Moves] | None:
         """Return where the unit fits after at most this number of moves. Raises SliceSpent."""
         now = self.context.clock.monotonic()
-        until, pause = self._none.find(digest) or (0.0, 0.0)
-        if now < max(until, self._rests_until, self._free_at) or self._transfers:
+        before = self._none.find(digest) or _Fruitless()
+        if now < max(before.until, self._rests_until, self._free_at) or self._transfers:
             return None
-        found = self._search(unit, preemption, most)
+        young: list[Pod] = []
+        found = self._search(unit, preemption, most, young)
         if found is None:
-            pause = min(max(2 * pause, _PAUSES[0]), _PAUSES[1])
-            self._none.put(digest, (now + pause, pause))
+            pause = min(max(2 * before.pause, _PAUSES[0]), _PAUSES[1])
+            later = self._search(unit, preemption, most) if young else None
+            wall, moved = preemption.rules.now, later[1].moved if later is not None else ()
+            old = [must_run_until(each.movable.pod, wall, _LEAST) for each in moved]
+            begin = now + max(old) - wall + _RETRY if old else math.inf
+            self._none.put(digest, _Fruitless(min(now + pause, begin), pause, begin))
         return found
+
+    def note(self, hold: Hold | None, digest: bytes) -> None:
+        """Let a place that is reserved for a unit say when pods may move for it."""
+        if hold is not None:
+            hold.moves_begin = (self._none.find(digest) or _Fruitless()).begin
 
     def again(self, digest: bytes) -> Waits | None:
         """Return when moves are searched again for a unit."""
-        now, (until, _) = self.context.clock.monotonic(), self._none.find(digest) or (0.0, 0.0)
-        at = now + _PAUSES[0]
+        now, until = self.context.clock.monotonic(), (self._none.find(digest) or _Fruitless()).until
+        at = until if now < until else now + _PAUSES[0]
         if now < self._free_at and now >= until:
             self._last_turn = at = min(max(self._last_turn, now) + _TURN, now + _PAUSES[1])
-        return Waits(review=max(until, self._rests_until, at), keeps_gate=False)
+        return Waits(review=max(self._rests_until, at), keeps_gate=False)
 
-    def _search(self, unit: QueuedUnit, preemption: Preemption, most: int) -> tuple[UnitDecision, Moves] | None:
+    def _search(
+        self, unit: QueuedUnit, preemption: Preemption, most: int, young: list[Pod] | None = None
+    ) -> tuple[UnitDecision, Moves] | None:
+        """Return what `plan` does. `young`: gets the pods that only have to run longer; None: as if they had."""
+        old = dataclasses.replace(preemption, rules=replace(preemption.rules, now=preemption.rules.now + _LEAST))
         inventory = self.context.inventory
         left, cost = _STEPS, 1 + inventory.nodes.size // 1_000
         known: dict[str, Movable | None] = {pod.metadata.uid: None for hold in self.holds for pod in hold.leaving}
@@ -114,29 +143,18 @@ class Defragmenter:
         def movable_of(pod: Pod) -> Movable | None:
             uid = pod.metadata.uid
             if uid not in known:
-                movable = self._movable(pod, preemption)
+                movable = self._movable(pod, old if young is None else preemption)
                 known[uid] = movable if isinstance(movable, Movable) else None
+                if known[uid] is None and young is not None and isinstance(self._movable(pod, old), Movable):
+                    young.append(pod)
             return known[uid]
 
         mover = Mover(inventory, (), replace(self.options, says_why=False, report_nodes=1), 0, charge=charge)
         places = Places(preemption, unit.unit, mover, movable_of, _NODES)
-        answer: UnitDecision | None = None
-
-        def reached() -> bool:
-            nonlocal answer
-            answer = places.placed()
-            return answer is not None
-
-        best: tuple[UnitDecision, Moves] | None = None
-        try:
-            for target in places.first():
-                if len(target.tenants) > most or (best is not None and target.cost >= best[1].cost):
-                    continue
-                if (moves := mover.in_order(target, reached)) is not None and answer is not None:
-                    best = answer, moves
-        except OutOfSteps:
+        best = places.best(most)
+        if mover.is_cut:
             log.debug("pod %s: not all moves that may make room for it were tried", unit.pod.key)
-        self._free_at = self.context.clock.monotonic() + _TURN * (_STEPS - max(left, 0)) / _STEPS
+        self._free_at = max(self._free_at, self.context.clock.monotonic()) + _TURN * (_STEPS - max(left, 0)) / _STEPS
         return best
 
     def _movable(self, pod: Pod, preemption: Preemption) -> Movable | str | None:
@@ -144,6 +162,8 @@ class Defragmenter:
         movability = Movability(self.assessor.view, self.assessor.settings, preemption, labelled=True, least=_LEAST)
         if not movability.is_labelled(pod):
             return "it is not labelled"
+        if self._is_resting(pod.metadata.namespace):
+            return "another pod of its namespace could not move"
         if any(each.resource_claim_name is not None for each in pod.spec.resource_claims):
             return "it uses a ResourceClaim by its name"
         if not is_ready(pod):
@@ -164,17 +184,15 @@ class Defragmenter:
         """Return until when a pod that is evicted now must have arrived, or why it must not be any more: it is
         protected by now, or its place is not what it was.
         """
-        pod, node, inventory = (
-            self.context.informers.present(transfer.pod),
-            transfer.decision.node,
-            self.context.inventory,
-        )
+        pod, inventory = self.context.informers.present(transfer.pod), self.context.inventory
+        node = transfer.decision.node
         if pod is None:
             return "it has ended"
         preemption = self.preemption(pod.metadata.namespace)
         # of budgets the API server knows more
         movable = self._movable(pod, dataclasses.replace(preemption, budgets=Budgets()))
         if not isinstance(movable, Movable):
+            self._rest(pod.metadata.namespace)
             return movable or "it holds no devices"
         within = AllowedNodes.of_rows(inventory.nodes.rows_of([node]), inventory.nodes.size)
         with inventory.trial() as trial:
@@ -196,7 +214,8 @@ class Defragmenter:
 
     def end(self, hold: Hold, *, is_placed: bool) -> None:
         """Give back what is held for pods that are not evicted; the others are still to come."""
-        if not is_placed and not all(each.has_arrived for each in hold.transfers):
+        is_blamed = any(self._is_resting(each.pod.metadata.namespace) for each in hold.transfers)
+        if not is_placed and not is_blamed and not all(each.has_arrived for each in hold.transfers):
             self._rests_until = self.context.clock.monotonic() + _PAUSES[1]
         for transfer in hold.transfers:
             if not transfer.is_begun:
@@ -272,7 +291,17 @@ class Defragmenter:
             if transfer in hold.transfers:
                 self.go_on(hold)
 
+    def _is_resting(self, namespace: str) -> bool:
+        rest = self._rests.find(namespace)
+        return rest is not None and self.context.clock.monotonic() < rest.until
+
+    def _rest(self, namespace: str) -> None:
+        """Let no pods of a namespace move for a while: those of others may."""
+        pause = min(max(2 * (self._rests.find(namespace) or _Fruitless()).pause, _RESTS[0]), _RESTS[1])
+        self._rests.put(namespace, _Fruitless(self.context.clock.monotonic() + pause, pause))
+
     def _surprise(self, transfer: Transfer, why: str) -> None:
+        self._rest(transfer.pod.metadata.namespace)
         self._forget(transfer)
         for hold in self.holds:
             if transfer in hold.transfers:

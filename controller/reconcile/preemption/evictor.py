@@ -90,16 +90,16 @@ class Evictor:
 
     def carry_out(self, hold: Hold) -> None:
         """Write the nominations that are not as the hold is now, and evict the victims that were not."""
-        self._lanes.add(_lane(hold), hold.key, partial(self._carry_out, hold))
+        self._lanes.add(hold.namespace, hold.key, partial(self._carry_out, hold))
 
     def withdraw(self, hold: Hold) -> None:
         """Take the nominations back, unless the unit has another place by then."""
-        self._lanes.add(_lane(hold), hold.key, partial(self._take_back, hold))
+        self._lanes.add(hold.namespace, hold.key, partial(self._take_back, hold))
 
     def _watch(self, hold: Hold) -> None:
         """Give the hold up when its unit was not evaluated in time: it cannot be decided any more."""
         rest = hold.until + _MINUTE - self._context.clock.monotonic()
-        self._lanes.add_later(max(rest, 0.0), _lane(hold), ("watch", hold.key), partial(self._expire, hold))
+        self._lanes.add_later(max(rest, 0.0), hold.namespace, ("watch", hold.key), partial(self._expire, hold))
 
     async def _expire(self, hold: Hold) -> None:
         if not self._is_current(hold):
@@ -131,21 +131,23 @@ class Evictor:
             return until
         transfer.until = until
 
-        async def late() -> None:
-            self._late(transfer)
-
         rest = until - self._context.clock.monotonic()
-        self._lanes.add_later(rest, _lane(hold), ("arrives", victim.metadata.uid), late)
+        self.later(rest, partial(self._late, transfer), f"arrives/{victim.metadata.uid}")
         return ""
 
     def _spare(self, hold: Hold, victim: Pod, problem: str) -> None:
         self._refused[victim.metadata.uid] = self._context.clock.monotonic() + _SPARED, problem
         self._give_up(hold, f"pod {victim.key} was not evicted: {problem}")
 
-        async def again() -> None:
-            self._again()
+        self.later(_SPARED, self._again, victim.metadata.uid)
 
-        self._lanes.add_later(_SPARED, _lane(hold), victim.metadata.uid, again)
+    def later(self, seconds: float, work: Callable[[], None], key: str = "") -> None:
+        """Call it after a pause; of one key the last call counts."""
+
+        async def do() -> None:
+            work()
+
+        self._lanes.add_later(seconds, "", key, do)
 
     async def _take_back(self, hold: Hold) -> None:
         with self._guard.each(hold.pods[0].key):
@@ -233,7 +235,3 @@ class Evictor:
 
     def _is_current(self, hold: Hold) -> bool:
         return self._holds.of(hold.key) is hold
-
-
-def _lane(hold: Hold) -> str:
-    return hold.pods[0].metadata.namespace

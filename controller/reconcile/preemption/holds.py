@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -95,6 +95,16 @@ class Hold(Struct, eq=False):
     """Since when only claims are waited for, in seconds of the monotonic clock."""
     transfers: tuple[Transfer, ...] = ()
     """Of its victims, in their order, if these move: each is evicted when all before it have arrived."""
+    moves_begin: float = math.inf
+    """When pods that are too young now may move for the unit, in seconds of the monotonic clock; infinite: unknown."""
+
+    @property
+    def kind(self) -> Literal["preemption", "moves", "reserved"]:
+        return "reserved" if self.slot is not None else "moves" if self.transfers else "preemption"
+
+    @property
+    def namespace(self) -> str:
+        return self.placed[0][0].pod.metadata.namespace
 
     @property
     def pods(self) -> tuple[Pod, ...]:

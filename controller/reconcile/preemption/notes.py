@@ -33,8 +33,12 @@ def delayed_until(begins: datetime) -> messages.Message:
     return messages.Message(messages.NORMAL, messages.PREEMPTION_DELAYED, note, messages.PREEMPTION_DELAYED)
 
 
-def place_reserved(pod: Pod, nodes: Sequence[str], leaving: Sequence[Pod], ends: float | None) -> messages.Message:
-    """Return a message about a pod for which a place is reserved. `ends`: when it is free at the latest, if known."""
+def place_reserved(
+    pod: Pod, nodes: Sequence[str], leaving: Sequence[Pod], ends: float | None, until: datetime
+) -> messages.Message:
+    """Return a message about a pod for which a place is reserved until then. `ends`: when it is free at the latest, if
+    known.
+    """
     own, others = _own(pod, leaving)
     pods = f"{counted(len(leaving), 'pod')}{own}{others} there {'has' if len(leaving) == 1 else 'have'} ended"
     when = (
@@ -42,7 +46,7 @@ def place_reserved(pod: Pod, nodes: Sequence[str], leaving: Sequence[Pod], ends:
     )
     note = (
         f"has waited long for room, and its place on {_listed(nodes)} is reserved: its devices go to no pod of the same or "
-        f"lower priority that ends later. It is free once {pods}, {when}"
+        f"lower priority that ends later. It is free once {pods}, {when}, and reserved until {_moment(until)}"
     )
     return messages.Message(messages.NORMAL, messages.PLACE_RESERVED, note, messages.PLACE_RESERVED)
 

@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
-from datetime import timedelta
 from functools import partial
 from typing import Final
 
@@ -26,46 +25,36 @@ from controller.cluster.incremental import LruCache
 from controller.decide import AllowedNodes, Options, Unschedulable
 from controller.gangs import GangKey, Unit, UnitDecision
 from controller.inventory import is_guarantee
-from controller.preemption import (
-    PATIENCE,
-    Budgets,
-    NoPlan,
-    Preemption,
-    PreemptionPlan,
-    PreemptionRules,
-    grace_ends,
-    seconds_of,
-)
+from controller.preemption import PATIENCE, Budgets, NoPlan, Preemption, PreemptionPlan, PreemptionRules, grace_ends
 from controller.reasons import RELEASED, Change
 from controller.reconcile.binding import AssumedPods
 from controller.reconcile.preemption.defragmenter import Defragmenter
 from controller.reconcile.preemption.evictor import Evictor
 from controller.reconcile.preemption.holds import Hold, Holds, Transfer
 from controller.reconcile.preemption.left_claims import LeftClaims
-from controller.reconcile.preemption.notes import delayed_until, moving, place_given_up, preempting
+from controller.reconcile.preemption.notes import moving, place_given_up, preempting
 from controller.reconcile.preemption.reservations import Reservations
-from controller.reconcile.preemption.waits import Waits, both
+from controller.reconcile.preemption.waits import Waits, both, delayed, refused_since
 from controller.reconcile.queueing import PodAssessor, QueuedUnit, Triggers, WaitingPods
 from controller.reconcile.runtime import Context
-from hami_dra.api import kinds, names
+from hami_dra.api import kinds
 from hami_dra.api.core import Node, Pod, ResourceQuota
 from hami_dra.api.podstate import is_bound, is_pending
 from hami_dra.api.policy import PodDisruptionBudget
 from hami_dra.api.printable import counted
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.api.times import elapsed
 
 log = logging.getLogger(__name__)
 
 _SOON: Final = 1.0
 """Seconds until a unit that has a place is evaluated again if nothing is known to end its wait."""
-_TAKEOVER: Final = 60.0
-"""Seconds of a term in which units are refused that waited before."""
 _OVER_LIMIT: Final = "it waits to preempt: the limit of evictions in a minute is reached"
 _UNFIT: Final = "the unit does not fit there any more"
 _HOPELESS: Final = 5.0
 """Seconds for which equal units are not planned for after one without a plan."""
 _HOPELESS_KEPT: Final = 1_000
+_GUARANTEES_REST: Final = 10.0
+"""Seconds after a change of guarantees in which others wait: a tenant may change one every second."""
 
 
 @dataclass(eq=False)
@@ -87,6 +76,9 @@ class Preemptor:
     """As they are now; None: not read since one changed."""
     _hopeless: LruCache[tuple[int, float]] = field(default_factory=lambda: LruCache(_HOPELESS_KEPT))
     """Signature → the priority for which there was no plan, and until when that is believed."""
+    _changed: set[str] = field(default_factory=set)
+    """Namespaces whose guarantees have changed since units were planned for again."""
+    _plan_again_at: float = -math.inf
 
     def __post_init__(self) -> None:
         self._holds = Holds(self.assumed_pods)
@@ -138,6 +130,8 @@ class Preemptor:
         """
         if not refusal.lacks_room or not self._may_hold(unit):
             return None
+        if not self.context.informers.tenants.is_read(self.context.inventory.devices):
+            return Waits(self.context.clock.monotonic() + _SOON, keeps_gate=False)
         preemption = self._preemption(unit.pod.metadata.namespace)
         priority = min(preemption.tenants.priority(request.pod) for request in unit.ready)
         hold = self._holds.of(unit.key)
@@ -145,7 +139,7 @@ class Preemptor:
             return answer
         with self._without(hold):
             waits = self._make_room(unit, digest, preemption, priority)
-            if waits is None or waits.until == math.inf:
+            if not unit.has_minimum and (waits is None or waits.until == math.inf):
                 waits = both(waits, self._move_others(unit, digest, preemption, priority))
         if waits is not None and waits.until < math.inf:
             return waits
@@ -154,28 +148,23 @@ class Preemptor:
             reserved = self._still_held(hold, unit, preemption)
             if self._holds.of(unit.key) is None:
                 self._reservations.lost(digest)
+        elif unit.has_minimum:
+            return waits
         else:
             preemption = replace_fields(preemption, condemned=self._victims(self._holds))
             now = self.context.clock.monotonic()
             reserved = self._reservations.reserve(unit, digest, preemption, priority, self._refused_since(unit, now))
             if (hold := self._holds.of(unit.key)) is not None:
                 self.evictor.begin(hold)
+        self._defragmenter.note(hold, digest)
         return both(waits, reserved)
 
     def _refused_since(self, unit: QueuedUnit, now: float) -> float:
-        """Return since when the unit waits for room, in seconds of the monotonic clock: since its creation if it
-        was refused when this term began, as an earlier leader may have refused it.
-        """
-        since = self.waiting.timeouts.runs_out(unit.key, "refusal", now)
-        if since > self._began + _TAKEOVER:
-            return since
-        wall = self.context.clock.wall()
-        ages = [elapsed(request.pod.metadata.creation_timestamp, wall) for request in unit.ready]
-        return min([since, *(now - age.total_seconds() for age in ages if age is not None)])
+        return refused_since(self.context, self.waiting, unit, self._began, now)
 
     def _may_hold(self, unit: QueuedUnit) -> bool:
         """Return whether a place may be held for the unit."""
-        if unit.has_minimum:
+        if unit.may_be_released:
             return False
         claims = [entry.claim.key for request in unit.ready for entry in request.claims]
         return all(hold.key == unit.key for claim in claims for hold in self._holds.concerned(claim))
@@ -207,30 +196,23 @@ class Preemptor:
 
     def _make_room(self, unit: QueuedUnit, digest: bytes, preemption: Preemption, priority: int) -> Waits | None:
         """Hold a place that is free once pods are gone: those that terminate, victims, or units with a lower claim to it."""
-        preempts = self.context.settings.preempts
-        namespace = unit.pod.metadata.namespace
+        preempts, namespace = self.context.settings.preempts, unit.pod.metadata.namespace
         below = [
             hold
             for hold in self._holds
-            if hold.priority < priority and not (hold.is_owed and hold.pods[0].metadata.namespace != namespace)
+            if hold.priority < priority and not (hold.is_owed and hold.namespace != namespace)
         ]
         if not (preempts and self._budgets_known) and not below:
             return None
         now = self.context.clock.monotonic()
-        if preempts and (delayed := self._delay(unit, now)) is not None:
-            return delayed
+        if preempts and (wait := delayed(self.context, self.waiting, unit, now)) is not None:
+            return wait
         hopeless = self._hopeless.find(digest)
         if hopeless is not None and priority <= hopeless[0] and now < hopeless[1]:
             # what happened since may help one of them
             return Waits(review=hopeless[1], keeps_gate=False)
-        with self.context.inventory.trial() as trial:
-            for hold in below:
-                hold.lift(trial)
-            # a hold that is displaced evicts no more pods
-            kept = [hold for hold in self._holds if hold not in below]
-            preemption = replace_fields(preemption, condemned=self._victims(kept))
-            plan = self._plan(preemption, unit.unit, displaces=bool(below))
-        if isinstance(plan, NoPlan) or (most := self._most_victims(unit, plan)) < len(plan.victims):
+        plan, below = self._displacing(below, unit, preemption)
+        if isinstance(plan, NoPlan) or (most := self._most_victims(unit, plan.devices)) < len(plan.victims):
             why = plan.sentence if isinstance(plan, NoPlan) else f"it takes {len(plan.victims)} victims, at most {most}"
             log.debug("pod %s: no preemption: %s", unit.pod.key, why)
             if any(request.pod.spec.preemption_policy == "Never" for request in unit.ready):
@@ -242,7 +224,8 @@ class Preemptor:
             return Waits(at, _OVER_LIMIT, keeps_gate=False)  # room that others make is its own
         for hold in below:
             if not {*hold.nodes}.isdisjoint(plan.nodes):
-                self._give_up(hold, "a unit of higher priority takes its place")
+                who = "of higher priority" if hold.priority < priority else "whose namespace is owed it"
+                self._give_up(hold, f"a unit {who} takes its place")
         return self._begin(unit, preemption, plan, priority)
 
     def _move_others(self, unit: QueuedUnit, digest: bytes, preemption: Preemption, priority: int) -> Waits | None:
@@ -252,7 +235,8 @@ class Preemptor:
             return None
         if now < self._refused_since(unit, now) + settings.save_after:
             return None  # it is evaluated then, by `Reservations`
-        most = max(settings.preemption.preemption_victims_most, 0 if unit.gang is None else unit.least)
+        claims = [entry.claim.spec.devices for request in unit.ready for entry in request.claims]
+        most = self._most_victims(unit, sum([each.choices[0].count for claim in claims for each in claim.requests]))
         found = self._defragmenter.plan(unit, digest, preemption, most)
         if found is None:
             return self._defragmenter.again(digest)
@@ -301,7 +285,9 @@ class Preemptor:
         is to go if it can, whatever earlier nominations say that are on their way.
         """
         nodes = {request.pod.metadata.uid: decision.node for request, decision in hold.placed}
-        members = [replace(each, preferred_node=nodes.get(each.pod.metadata.uid, "")) for each in unit.unit.members]
+        # beyond the minimum, members that came later have no share in the place
+        asked = [each for each in unit.unit.members if unit.least or each.pod.metadata.uid in nodes]
+        members = [replace(each, preferred_node=nodes.get(each.pod.metadata.uid, "")) for each in asked]
         within = self._within(replace(unit.unit, members=tuple(members)), hold.nodes)
         with self.context.inventory.trial() as trial:
             hold.lift(trial)
@@ -351,12 +337,20 @@ class Preemptor:
         self._more_may_go()
 
     def quota_changed(self, old: ResourceQuota | None, new: ResourceQuota | None) -> None:
-        """Let all units be planned for again when a guarantee changes; what is not evicted yet may stay."""
+        """Let all units be planned for again when a guarantee changes: at once, then after a rest for all that do."""
         before, after = (None if each is None or not is_guarantee(each) else each.spec for each in (old, new))
-        if before == after:
-            return
+        if before != after:
+            self._changed.add((new or old or ResourceQuota()).metadata.namespace)
+            rest = self._plan_again_at - self.context.clock.monotonic()
+            self._guarantees_changed() if rest <= 0 else self.evictor.later(rest, self._guarantees_changed)
+
+    def _guarantees_changed(self) -> None:
+        """Let all units be planned for again; what is not evicted yet may stay if it concerns these namespaces."""
+        changed, self._changed = self._changed, set()
+        self._plan_again_at = self.context.clock.monotonic() + _GUARANTEES_REST
         for hold in self._holds:
-            if any(pod.metadata.uid not in hold.evicted for pod in hold.victims):
+            left = [pod for pod in hold.victims if pod.metadata.uid not in hold.evicted]
+            if left and not changed.isdisjoint([hold.namespace, *(pod.metadata.namespace for pod in left)]):
                 self._give_up(hold, "a guarantee has changed")
         self._more_may_go()
 
@@ -364,21 +358,6 @@ class Preemptor:
         """Let refused units try again: pods may be evicted that were protected."""
         self._hopeless.clear()
         self.triggers.made_room(RELEASED | Change.PODS_LEFT | Change.PODS_MOVED)
-
-    def _delay(self, unit: QueuedUnit, now: float) -> Waits | None:
-        """Return that pods are evicted for the unit only later, if so. The longest delay of its pods
-        counts, from its first refusal in this term.
-        """
-        settings = self.context.settings.preemption
-        stated = [request.pod.metadata.annotations.get(names.PREEMPTION_DELAY, "") for request in unit.ready]
-        known = [seconds_of(text) for text in stated if text]
-        delay = max([each for each in known if each is not None], default=settings.preemption_delay)
-        since = self.waiting.timeouts.runs_out(unit.key, "refusal", now)
-        if not now < since + delay:
-            return None
-        why = "no pod is evicted for it before its preemption delay is over"
-        begins = self.context.clock.wall() + timedelta(seconds=since + delay - now)
-        return Waits(since + delay, why, delayed_until(begins), keeps_gate=False)
 
     # --- plans ------------------------------------------------------------------------------------
 
@@ -413,12 +392,41 @@ class Preemptor:
                     hold.lift(trial)
             return dict(self.context.inventory.quotas.used(namespace))
 
+    def _displacing(
+        self, below: list[Hold], unit: QueuedUnit, preemption: Preemption
+    ) -> tuple[PreemptionPlan | NoPlan, list[Hold]]:
+        """Return the plan without the places of lower priority, and these. If there is none, and the unit's namespace is
+        owed what it takes: also without what is reserved for units of others that are not owed it.
+        """
+        plan, namespace = self._plan_without(below, preemption, unit.unit), unit.pod.metadata.namespace
+        owed = self.context.inventory.quotas.owed if self.context.settings.preempts else {}
+        if isinstance(plan, NoPlan) and namespace in owed:
+            others = [hold for hold in self._holds if hold.slot is not None and hold not in below]
+            more = [*below, *(hold for hold in others if hold.namespace != namespace and not self._is_owed(hold))]
+            instead = self._plan_without(more, preemption, unit.unit) if more != below else plan
+            if isinstance(instead, PreemptionPlan) and instead.is_owed:
+                return instead, more
+        return plan, below
+
+    def _is_owed(self, hold: Hold) -> bool:
+        """Return whether its namespace is owed the place, as it is now."""
+        return self._preemption(hold.namespace).guarantees(hold.namespace).covers(hold.placed)
+
+    def _plan_without(self, holds: Collection[Hold], preemption: Preemption, unit: Unit) -> PreemptionPlan | NoPlan:
+        """Return the plan as if these places were not held: nobody is evicted for them any more."""
+        with self.context.inventory.trial() as trial:
+            for hold in holds:
+                hold.lift(trial)
+            kept = [hold for hold in self._holds if hold not in holds]
+            preemption = replace_fields(preemption, condemned=self._victims(kept))
+            return self._plan(preemption, unit, displaces=bool(holds))
+
     def _plan(self, preemption: Preemption, unit: Unit, *, displaces: bool) -> PreemptionPlan | NoPlan:
         """Return the plan. Where pods terminate on the nominated nodes another leader had a plan, and may
         have carried out half of it: then it is these nodes again.
         """
-        if displaces and (answer := preemption.without(unit)) is not None:
-            return PreemptionPlan(answer.placed)
+        if displaces and (at_once := preemption.at_once(unit)) is not None:
+            return at_once
         if not self.context.settings.preempts or not self._budgets_known:
             return NoPlan("no pod may be evicted")
         nominated = {request.pod.status.nominated_node_name for request in unit.members} - {""}
@@ -428,12 +436,10 @@ class Preemptor:
                 return replace(plan, placed=unit.as_asked(plan.placed))
         return preemption.plan(unit)
 
-    def _most_victims(self, unit: QueuedUnit, plan: PreemptionPlan) -> int:
+    def _most_victims(self, unit: QueuedUnit, devices: int) -> int:
         """Return how many pods may be evicted for the unit: for a gang as many as it has devices, if that is more."""
         most = self.context.settings.preemption.preemption_victims_most
-        if unit.gang is None:
-            return most
-        return max(most, sum([len(held) for _, decision in plan.placed for held in decision.holdings.values()]))
+        return most if unit.gang is None else max(most, devices)
 
     def _within(self, unit: Unit, among: Iterable[str]) -> Unit:
         nodes = self.context.inventory.nodes
@@ -468,22 +474,14 @@ class Preemptor:
         )
         self._holds.begin(hold)
         self.context.metrics.preemptions.labels("moving" if transfers else "begun" if plan.victims else "awaited").inc()
-        log.info(
-            "pod %s: is to run on %s once %s evicted and %s terminated",
-            unit.pod.key,
-            ", ".join(hold.nodes),
-            counted(len(plan.victims), "pod"),
-            counted(len(plan.releasing), "pod"),
-        )
+        gone = f"{counted(len(plan.victims), 'pod')} evicted and {counted(len(plan.releasing), 'pod')} terminated"
+        log.info("pod %s: is to run on %s once %s", unit.pod.key, ", ".join(hold.nodes), gone)
         waits = self._waits(hold)
         self.evictor.begin(hold)
         if not hold.leaving and not preemption.left_claims:
             self._evaluate(hold)
-        said = (
-            moving(unit.pod, hold.nodes, hold.victims)
-            if transfers
-            else preempting(unit.pod, hold.nodes, hold.victims, plan.reclaims)
-        )
+        about = unit.pod, hold.nodes, hold.victims
+        said = moving(*about) if transfers else preempting(*about, plan.reclaims)
         return replace(waits, said=said) if plan.victims else waits
 
     # --- holds ------------------------------------------------------------------------------------
@@ -545,7 +543,7 @@ class Preemptor:
             hold.empty_since = now if hold.empty_since is None else hold.empty_since
             until = hold.empty_since + PATIENCE
         left = counted(len(remaining), "pod") if remaining else "the devices of pods that have ended"
-        why = f"{'moves' if hold.transfers else 'preemption'}: its place on {', '.join(hold.nodes)} is held until {left} there {'are' if len(remaining) != 1 else 'is'} gone"
+        why = f"{hold.kind}: its place on {', '.join(hold.nodes)} is held until {left} there {'are' if len(remaining) != 1 else 'is'} gone"
         hold.until = max(until, now) + _SOON
         return Waits(hold.until, why)
 

@@ -13,6 +13,7 @@ any unit without room, without a gate, and may find a place elsewhere.
 
 import math
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Final
 
 from msgspec.structs import replace
@@ -42,13 +43,7 @@ _NONE_KEPT: Final = 1_000
 class Reservations:
     """`give_up`: ends a hold, and says why."""
 
-    def __init__(
-        self,
-        context: Context,
-        holds: Holds,
-        *,
-        give_up: Callable[[Hold, str], None],
-    ) -> None:
+    def __init__(self, context: Context, holds: Holds, *, give_up: Callable[[Hold, str], None]) -> None:
         self._context = context
         self._holds = holds
         self._give_up = give_up
@@ -96,7 +91,8 @@ class Reservations:
         )
         self._holds.begin(hold)
         self._context.metrics.preemptions.labels("reserved").inc()
-        return replace(self.waits(hold), said=place_reserved(unit.pod, hold.nodes, vacancy.leaving, ends))
+        kept_until = self._context.clock.wall() + timedelta(seconds=hold.until - now)
+        return replace(self.waits(hold), said=place_reserved(unit.pod, hold.nodes, vacancy.leaving, ends, kept_until))
 
     def lost(self, digest: bytes) -> None:
         """Let no place be looked for at once after one was given up: it might be the same, again and again."""

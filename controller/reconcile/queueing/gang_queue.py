@@ -40,7 +40,6 @@ class WaitingGang(Struct):
 
 class GangQueue:
     def __init__(self, context: Context, waiting: WaitingPods) -> None:
-        self._informers = context.informers
         self._gangs = context.informers.gangs
         self._scheduler_names = context.settings.scheduling.scheduler_names
         self._guard = context.guard("gangs")

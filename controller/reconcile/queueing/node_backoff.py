@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from hami_dra.kube.backoff import doubled
+from hami_dra.kube.store import Index
 
 _FLOOR_FIRST: Final = 15.0
 
@@ -33,7 +34,7 @@ class NodeBackoff:
         self._first = first
         self._most = most
         self._by_pod: dict[str, dict[str, _Refusal]] = defaultdict(dict)
-        self._by_node: dict[str, set[str]] = defaultdict(set)
+        self._by_node = Index()
         self._settling: dict[str, float] = {}
 
     def settle(self, pod_uid: str, now: float, until: float) -> None:
@@ -51,7 +52,7 @@ class NodeBackoff:
         floor = now if times == 1 else now + doubled(_FLOOR_FIRST, times - 2, self._most)
         until = now + doubled(self._first, times - 1, self._most)
         self._by_pod[pod_uid][node] = _Refusal(reason, times, until, floor)
-        self._by_node[node].add(pod_uid)
+        self._by_node.add(node, pod_uid)
 
     def nodes(self, pod_uid: str, now: float) -> dict[str, str]:
         """Return node → reason, for refusals still in force."""
@@ -73,7 +74,7 @@ class NodeBackoff:
     def node_changed(self, node: str, now: float) -> bool:
         """Return whether some pod may try the node again now. Others may at their floor."""
         freed = False
-        for uid in self._by_node.get(node, ()):
+        for uid in self._by_node.keys(node):
             entry = self._by_pod[uid][node]
             if now < entry.until:
                 entry.until = max(now, entry.floor)
@@ -88,6 +89,4 @@ class NodeBackoff:
     def pod_gone(self, pod_uid: str) -> None:
         self._settling.pop(pod_uid, None)
         for node in self._by_pod.pop(pod_uid, {}):
-            self._by_node[node].discard(pod_uid)
-            if not self._by_node[node]:
-                del self._by_node[node]
+            self._by_node.discard(node, pod_uid)

@@ -80,18 +80,8 @@ class Queue:
         self._settled: dict[bytes, None] = {}
         """Groups without a pod to try before something may help them."""
 
-    def __len__(self) -> int:
-        return len(self._items)
-
     def __contains__(self, key: object) -> bool:
         return key in self._items
-
-    def state(self, key: str) -> State | None:
-        item = self._items.get(key)
-        return item.state if item else None
-
-    def count(self, state: State) -> int:
-        return sum(item.state == state for item in self._items.values())
 
     def waiting(self, evaluated_as: Mapping[str, str] | None = None) -> tuple[Counter[State], dict[State, str]]:
         """Return by state the number of pods, and the creation time of the oldest.

@@ -19,12 +19,12 @@ The pause doubles each time. Pure but for the clock that is passed in.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from msgspec import Struct
 
-from controller.cluster.incremental import digest_of_text
+from controller.cluster.incremental import LruCache, digest_of_text
 from controller.inventory import OverBudget, Overrun, Payer, SliceSpent
 from controller.reconcile.runtime import Metrics, SelectorLimits
 from hami_dra.api.printable import counted
@@ -44,23 +44,6 @@ class _Pause(Struct):
     what: str
 
 
-class _Sums:
-    """CPU seconds by digest, for evaluations in progress."""
-
-    def __init__(self) -> None:
-        self._sums: OrderedDict[Hashable, float] = OrderedDict()
-
-    def add(self, key: Hashable, seconds: float) -> float:
-        total = self._sums[key] = self._sums.get(key, 0.0) + seconds
-        self._sums.move_to_end(key)
-        if len(self._sums) > _REMEMBERED:
-            self._sums.popitem(last=False)
-        return total
-
-    def clear(self, key: Hashable) -> None:
-        self._sums.pop(key, None)
-
-
 class NamespaceWaits(SliceSpent):
     """The namespace has used up its budget for selectors: evaluate again at `until`."""
 
@@ -77,8 +60,8 @@ class SelectorBudgets:
         self.limits: Final = limits
         self.clock: Final = clock
         self._metrics = metrics
-        self.expressions = _Sums()
-        self.claims = _Sums()
+        self.expressions, self.claims = LruCache[float](_REMEMBERED), LruCache[float](_REMEMBERED)
+        """CPU seconds by digest, for evaluations in progress."""
         self._pauses: OrderedDict[Digest, _Pause] = OrderedDict()
         self._caused: dict[str, float] = {}
         self._spent: dict[str, tuple[float, float]] = {}
@@ -107,8 +90,8 @@ class SelectorBudgets:
 
     def begin_pause(self, digest: Digest, what: str, now: float) -> None:
         """Refuse it until the pause is over; afterwards it has its whole budget."""
-        self.expressions.clear(digest)
-        self.claims.clear(digest)
+        self.expressions.drop(digest)
+        self.claims.drop(digest)
         before = self._pauses.pop(digest, None)
         times = before.times + 1 if before is not None else 1
         seconds = doubled(self.limits.retry_first, times - 1, self.limits.retry_most)
@@ -181,16 +164,16 @@ class DecisionBudget:
         book, limits = self._book, self._book.limits
         book.count(payer, seconds)
         digest = _digest_of(expression, payer)
-        total = book.expressions.add(digest, seconds)
+        total = _added(book.expressions, digest, seconds)
         most = limits.device_class if payer is Payer.CLASS else limits.expression
         if left and total > most:
             what = f"took {total:.2g} s of CPU and {counted(left, 'device')} {'is' if left == 1 else 'are'} left; a selector may take {most:g} s"
             raise self._over(expression, payer, "expression", digest, what)
         if done and not left:
-            book.expressions.clear(digest)  # all devices have a result
+            book.expressions.drop(digest)  # all devices have a result
         if payer is Payer.CLAIM:
             book.spend(self._namespace, seconds, self._now)
-            of_claim = book.claims.add(self._claims, seconds)
+            of_claim = _added(book.claims, self._claims, seconds)
             if of_claim > limits.claim:
                 what = f"is one of those that took {of_claim:.2g} s of CPU; the selectors of one pod may take {limits.claim:g} s"
                 raise self._over(expression, payer, "claim", self._claims, what)
@@ -217,7 +200,7 @@ class DecisionBudget:
     def decided(self) -> None:
         """Record that the pod has its answer."""
         if self._content is not None:
-            self._book.claims.clear(self._content)
+            self._book.claims.drop(self._content)
 
     @property
     def _claims(self) -> Digest:
@@ -230,6 +213,12 @@ class DecisionBudget:
         self._book.count_overrun(limit)
         pause = self._book.pause_of(digest, self._now)
         return OverBudget(Overrun(expression, payer, what, pause.until if pause is not None else self._now))
+
+
+def _added(sums: LruCache[float], digest: Digest, seconds: float) -> float:
+    total = (sums.find(digest) or 0.0) + seconds
+    sums.put(digest, total)
+    return total
 
 
 def content_of(claims: Iterable[ResourceClaim]) -> Digest:

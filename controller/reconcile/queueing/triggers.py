@@ -7,7 +7,7 @@ collected as `news`, and one pod of each refused group that they may help is tri
 (`queueing_hints`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from controller.assessment import has_devices
 from controller.decide import pod_shape
@@ -33,23 +33,15 @@ def rank(pod: Pod) -> Rank:
 
 class Triggers:
     def __init__(self, context: Context, waiting: WaitingPods) -> None:
+        self._context = context
+        self._waiting = waiting
         self._guard = context.guard("triggers")
-        self._informers = context.informers
-        self._inventory = context.inventory
-        self._clock = context.clock
-        self._scheduler_names = context.settings.scheduling.scheduler_names
-        self._queue = waiting.queue
-        self._refusals = waiting.refusals
-        self._timeouts = waiting.timeouts
-        self._in_flight = waiting.in_flight
-        self._shared = waiting.shared
-        self._wake = waiting.wake.set
         self.news = News()
         """Collected from events, consumed by the scheduling cycle."""
 
     def start(self) -> None:
         """Treat everything that exists as new."""
-        for pod in self._informers.pods.store:
+        for pod in self._context.informers.pods.store:
             with self._guard.each(pod.key):
                 self.pod_changed(None, pod)
 
@@ -66,7 +58,7 @@ class Triggers:
             self._gone(new)
         elif old is None or _concerns_us(old, new) or self._labels_decide(old, new):
             if old is not None and old.spec.node_name != new.spec.node_name:
-                self._timeouts.forget(new.metadata.uid)
+                self._waiting.timeouts.forget(new.metadata.uid)
             is_same = old is not None and old.metadata.uid == new.metadata.uid and old.spec == new.spec
             if not self._is_settled(new):
                 self.evaluate(new, changed=not is_same)
@@ -75,9 +67,9 @@ class Triggers:
         """Return whether the pod is neither queued nor held back, and has all its devices: so are
         nearly all pods, and those whose gate was removed, or that were bound, right now.
         """
-        if pod.key in self._queue or pod.metadata.uid in self._in_flight or pod.spec.scheduling_gates:
+        if pod.key in self._waiting.queue or pod.metadata.uid in self._waiting.in_flight or pod.spec.scheduling_gates:
             return False
-        return gang_of(pod, OPTIONAL_SOURCES) is None and has_devices(pod, self._informers.claim)
+        return gang_of(pod, OPTIONAL_SOURCES) is None and has_devices(pod, self._context.informers.claim)
 
     def _note_room(self, old: Pod | None, new: Pod | None) -> None:
         """Note what a change of a pod on a node may do for other pods."""
@@ -103,18 +95,18 @@ class Triggers:
 
     def _note_claims(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and (new is None or old.metadata.uid != new.metadata.uid):
-            self._shared.remove(old.metadata.uid)
+            self._waiting.shared.remove(old.metadata.uid)
         if new is not None and self._could_run(new):
-            self._shared.add(new, claim_keys(new))
+            self._waiting.shared.add(new, claim_keys(new))
         elif new is not None:
-            self._shared.remove(new.metadata.uid)
+            self._waiting.shared.remove(new.metadata.uid)
 
     def _could_run(self, pod: Pod) -> bool:
         """Return whether pods that share a claim with it should be placed where it fits, too."""
         return (
             bool(pod.spec.resource_claims)
             and is_pending(pod)
-            and pod.spec.scheduler_name in self._scheduler_names
+            and pod.spec.scheduler_name in self._context.settings.scheduling.scheduler_names
             and not other_gates(pod)
         )
 
@@ -131,7 +123,7 @@ class Triggers:
             self.made_room(Change.PODS_MOVED, claim.metadata.namespace)
         if old is not None and new is not None and _claim_decides(old) == _claim_decides(new):
             return
-        for pod in self._informers.pods_of(claim.key):
+        for pod in self._context.informers.pods_of(claim.key):
             if is_live(pod) and (is_pending(pod) or not has):
                 self.evaluate(pod)
 
@@ -140,7 +132,7 @@ class Triggers:
         assert template is not None
         if old is not None and new is not None and old.spec == new.spec and _policies(old) == _policies(new):
             return
-        for pod in self._informers.pods_waiting_for_template(template.key):
+        for pod in self._context.informers.pods_waiting_for_template(template.key):
             self.evaluate(pod)
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
@@ -177,25 +169,30 @@ class Triggers:
 
     def evaluate(self, pod: Pod, *, changed: bool = False) -> None:
         """Evaluate the pod. `changed`: it is new, or requests something else than before."""
-        if pod.metadata.uid in self._in_flight:
-            self._in_flight.put_off(pod.metadata.uid, pod.key)
+        if pod.metadata.uid in self._waiting.in_flight:
+            self._waiting.in_flight.put_off(pod.metadata.uid, pod.key)
             return
         if pod.spec.resource_claims or has_our_gate(pod):
-            self._queue.ready(pod.key, self._rank(pod), changed=changed)
-            self._wake()
+            self._waiting.queue.ready(pod.key, self._rank(pod), changed=changed)
+            self._waiting.wake.set()
+
+    def evaluate_all(self, keys: Iterable[str]) -> None:
+        """Evaluate the pods with these keys that are still there."""
+        for pod in filter(None, map(self._context.informers.pod, keys)):
+            self.evaluate(pod)
 
     def _rank(self, pod: Pod) -> Rank:
         """Return the pod's rank; for a member that of its gang."""
-        gang = self._informers.gangs.of(pod)
+        gang = self._context.informers.gangs.of(pod)
         if gang is None:
             return rank(pod)
-        oldest, highest = self._informers.gangs.age_and_priority(gang)
+        oldest, highest = self._context.informers.gangs.age_and_priority(gang)
         return Rank(-highest, oldest, pod.key)
 
     def evaluate_waiting(self, concerns: Callable[[Pod], bool]) -> None:
         """Evaluate the pods that wait for an event about themselves, if it concerns them."""
-        for key in self._queue.keys_in("waiting"):
-            if (pod := self._informers.pod(key)) is not None and concerns(pod):
+        for key in self._waiting.queue.keys_in("waiting"):
+            if (pod := self._context.informers.pod(key)) is not None and concerns(pod):
                 self.evaluate(pod)
 
     def evaluate_namespace(self, namespace: str) -> None:
@@ -203,14 +200,14 @@ class Triggers:
         self.evaluate_waiting(lambda pod: pod.metadata.namespace == namespace)
 
     def _gone(self, pod: Pod) -> None:
-        self._queue.drop(pod.key)
-        self._refusals.pod_gone(pod.metadata.uid)
-        self._timeouts.forget(pod.metadata.uid)
+        self._waiting.queue.drop(pod.key)
+        self._waiting.refusals.pod_gone(pod.metadata.uid)
+        self._waiting.timeouts.forget(pod.metadata.uid)
 
     def made_room(self, change: Change, namespace: str = "") -> None:
         """Let one pod of each group that this change may help try. `namespace`: it helps only pods there."""
         self.news.add(change, namespace)
-        self._wake()
+        self._waiting.wake.set()
 
     def released(self, pod: Pod) -> None:
         """Note that the pod's assumed devices and resources no longer count."""
@@ -221,11 +218,11 @@ class Triggers:
         """Return whether other nodes may fit the pod by its new labels: most labels are read by nothing."""
         if old.metadata.labels == new.metadata.labels:
             return False
-        by_labels = any(map(self._inventory.rules.refuses_by_labels, (old, new)))
+        by_labels = any(map(self._context.inventory.rules.refuses_by_labels, (old, new)))
         return pod_shape(old, by_labels=by_labels) != pod_shape(new, by_labels=by_labels)
 
     def _node_may_help(self, node: str) -> None:
-        if self._refusals.node_changed(node, self._clock.monotonic()):
+        if self._waiting.refusals.node_changed(node, self._context.clock.monotonic()):
             self.made_room(Change.REFUSAL_ENDED)
 
 

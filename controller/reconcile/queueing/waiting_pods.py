@@ -19,11 +19,14 @@ from controller.settings.controller import QueueingSettings
 _CREATED_AFTER: Final = 2.5
 """Seconds in which claims and templates are expected that are created after their pod; less than the other
 members of a gang wait for their events (`notices.ARRIVAL`)."""
+_BOUND_AFTER: Final = 60.0
+"""Seconds in which it is known that a pod was bound before its claim vanished."""
 
 
-Reason = Literal["room", "refusal", "nomination", "object"]
+Reason = Literal["room", "refusal", "nomination", "object", "vanished"]
 """What it waits for: any node, so that its gate is removed in time; any node, since it was refused first;
-the node that kube-scheduler is emptying for it; or a claim or template that its user has not created.
+the node that kube-scheduler is emptying for it; a claim or template that its user has not created;
+or a claim that vanished after it was allocated, while the pod may have been bound.
 """
 
 
@@ -70,6 +73,7 @@ class WaitingPods(Struct, frozen=True):
                     "refusal": 0.0,
                     "nomination": settings.nomination_patience,
                     "object": _CREATED_AFTER,
+                    "vanished": _BOUND_AFTER,
                 }
             ),
             refusals=NodeBackoff(settings.refusal_time, settings.refusal_time_most),

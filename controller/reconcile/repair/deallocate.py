@@ -10,13 +10,13 @@ decides them again. Devices are never preempted.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from controller.reconcile.binding import AssumedPods, ClaimWriter, Rejected, Stale, is_of_group
-from controller.reconcile.queueing import NodeBackoff
+from controller.reconcile.binding import AssumedPods, ClaimWriter, Rejected, Stale, is_consumer, is_of_group
+from controller.reconcile.queueing import Triggers, WaitingPods
 from controller.reconcile.repair.deallocation_verdict import DeallocationVerdict, PinnedPod, is_schedulable, verdict
-from controller.reconcile.runtime import Context, InFlight, messages, patches
+from controller.reconcile.runtime import Context, messages, patches
 from hami_dra.api import podstate
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.kinds import POD
@@ -36,10 +36,9 @@ class Deallocator:
     context: Context
     claims: ClaimWriter
     assumed_pods: AssumedPods
-    refusals: NodeBackoff
-    in_flight: InFlight
+    waiting: WaitingPods
+    triggers: Triggers
     _guard: LoopGuard = field(init=False)
-    _evaluate: Callable[[Pod], None] = lambda _: None
     _watched: dict[str, PinnedPod] = field(default_factory=dict)
     _busy: set[str] = field(default_factory=set)
     """UIDs of pods."""
@@ -49,10 +48,6 @@ class Deallocator:
 
     def __post_init__(self) -> None:
         self._guard = self.context.guard("undo", Stale, Rejected)
-
-    def on_done(self, evaluate: Callable[[Pod], None]) -> None:
-        """Call `evaluate` for each pod whose claims were being cleared, or that waited for one of them."""
-        self._evaluate = evaluate
 
     # --- handlers, subscribed by the controller ----------------------------------------------------
 
@@ -65,7 +60,7 @@ class Deallocator:
             return
         self._refresh(new)
         if node := self._node_being_emptied(new):
-            self.refusals.lift(new.metadata.uid, node, self.context.clock.monotonic())
+            self.waiting.refusals.lift(new.metadata.uid, node, self.context.clock.monotonic())
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         claim = new or old
@@ -114,7 +109,7 @@ class Deallocator:
             nodes = {
                 patches.pinned_node(claim)
                 for claim in held
-                if _is_reserved_for(claim, pod)
+                if all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
                 or (cause == "gang" and all(is_of_group(consumer, pod) for consumer in claim.status.reserved_for))
             }
             if cause == "gang":
@@ -140,10 +135,8 @@ class Deallocator:
             log.warning("pod %s: allocation on node %s not taken back: %s", pod_key, node, error)
         finally:
             self._busy.discard(uid)
-            put_off = self.in_flight.end(affected)
-            for key in dict.fromkeys((*(pod.key for pod in affected.values()), *put_off)):
-                if (current := self.context.informers.pod(key)) is not None:
-                    self._evaluate(current)
+            put_off = self.waiting.in_flight.end(affected)
+            self.triggers.evaluate_all(dict.fromkeys((*(pod.key for pod in affected.values()), *put_off)))
 
     async def _take_back(
         self, uid: str, pod_key: str, node: str, found: DeallocationVerdict, affected: dict[str, Pod], *, refuse: bool
@@ -158,7 +151,7 @@ class Deallocator:
         if found.cause in ("node", "unschedulable", "gang"):
             pod = await self._withdraw(pod, node)
         affected |= self._affected(pod, held)
-        self.in_flight.begin(affected)
+        self.waiting.in_flight.begin(affected)
         if refuse and not pod.spec.node_name:
             # of the pod itself it was remembered when kube-scheduler cleared the first claim
             unaware = (other for other in affected.values() if found.cause != "sibling" or other is not pod)
@@ -167,7 +160,7 @@ class Deallocator:
             claim for claim in held if await self.claims.clear(claim, lambda newest: self._may_clear(newest, node))
         ]
         self._report(pod, len(cleared), node, found)
-        if refuse and (times := sum(self.refusals.times(uid).values())) > 1:
+        if refuse and (times := sum(self.waiting.refusals.times(uid).values())) > 1:
             self.context.metrics.repeated_undos.inc()
             self.context.events.report(POD, pod, messages.repeatedly_refused(times, _quoted(found.why, pod)), "Undo")
 
@@ -201,12 +194,10 @@ class Deallocator:
         """
         now = self.context.clock.monotonic()
         for pod in pods:
-            uid = pod.metadata.uid
-            current = self.context.informers.pod(pod.key)
-            if current is None or current.metadata.uid != uid or self._node_being_emptied(pod) == node:
-                continue
-            if node not in self.refusals.nodes(uid, now):
-                self.refusals.add(uid, node, why, now)
+            uid, is_there = pod.metadata.uid, self.context.informers.present(pod) is not None
+            is_news = node not in self.waiting.refusals.nodes(uid, now)
+            if is_there and is_news and self._node_being_emptied(pod) != node:
+                self.waiting.refusals.add(uid, node, why, now)
 
     def _node_being_emptied(self, pod: Pod) -> str:
         """Return the node from which pods are being evicted for this pod, or empty.
@@ -295,13 +286,10 @@ class Deallocator:
         """Return whether we allocated it on that node, and none of its pods is there."""
         if not self.claims.is_ours(claim) or patches.pinned_node(claim) != node:
             return False
-        users = {pod.metadata.uid: pod for pod in self.context.informers.pods_of(claim.key)}
-        bound = any(podstate.is_bound(pod) and pod.spec.node_name == node for pod in users.values())
-        reserved_elsewhere = any(
-            consumer.uid not in users and not any(is_of_group(consumer, pod) for pod in users.values())
-            for consumer in claim.status.reserved_for
-        )
-        return not bound and not reserved_elsewhere
+        users = self.context.informers.pods_of(claim.key)
+        bound = any(podstate.is_bound(pod) and pod.spec.node_name == node for pod in users)
+        known = all(any(is_consumer(consumer, pod) for pod in users) for consumer in claim.status.reserved_for)
+        return known and not bound
 
     def _notice_foreign_undo(self, old: ResourceClaim, new: ResourceClaim) -> None:
         """Remember at once that kube-scheduler cleared our allocation: its pod does not fit the node."""
@@ -310,16 +298,12 @@ class Deallocator:
         node = patches.pinned_node(old)
         if not node or not self.claims.is_ours(old) or self.claims.is_clearing(new):
             return
-        reserved = {consumer.uid for consumer in old.status.reserved_for}
         now = self.context.clock.monotonic()
         for pod in self.context.informers.pods_of(new.key):
-            is_consumer = pod.metadata.uid in reserved or any(
-                is_of_group(consumer, pod) for consumer in old.status.reserved_for
-            )
-            if is_consumer and podstate.is_pending(pod):
+            if podstate.is_pending(pod) and any(is_consumer(consumer, pod) for consumer in old.status.reserved_for):
                 self.context.metrics.undos.labels("scheduler").inc()
                 self._refuse((pod,), node, _given_up(node))
-                self.refusals.settle(pod.metadata.uid, now, now + self.context.settings.repair.settle_time)
+                self.waiting.refusals.settle(pod.metadata.uid, now, now + self.context.settings.repair.settle_time)
                 self._to_complete[pod.metadata.uid] = pod.key, node
                 self._wake.set()
 
@@ -342,10 +326,5 @@ def _given_up(node: str) -> str:
 
 def _quoted(why: str, pod: Pod) -> str:
     """Return why a node was given up, with what kube-scheduler says of the pod."""
-    condition = podstate.scheduled_condition(pod) if podstate.is_unschedulable(pod) else None
-    said = condition.message if condition is not None else ""
+    said = podstate.scheduler_message(pod) if podstate.is_unschedulable(pod) else ""
     return why if said in why else f"{why}: {said}"
-
-
-def _is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
-    return all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)

@@ -13,7 +13,7 @@ from controller.reconcile.runtime import Settings
 from controller.rules import taint_code
 from hami_dra.api.core import Node, Pod
 from hami_dra.api.meta import Condition
-from hami_dra.api.podstate import is_pending, is_unschedulable, node_made_free, scheduled_condition
+from hami_dra.api.podstate import is_pending, is_unschedulable, node_made_free, scheduler_message
 
 VOLUME_TIMEOUT: Final = 600.0
 """Seconds that kube-scheduler gives the volumes of a pod to be bound (`bindTimeoutSeconds`)."""
@@ -81,6 +81,5 @@ def verdict(
         patient_until = FOREVER if victims else patient_until + settings.queueing.nomination_patience
     if now < patient_until:
         return None
-    condition = scheduled_condition(pod)
-    said = condition.message if condition is not None else ""
-    return DeallocationVerdict("unschedulable", f"kube-scheduler does not bind it to node {watched.node}: {said}")
+    why = f"kube-scheduler does not bind it to node {watched.node}: {scheduler_message(pod)}"
+    return DeallocationVerdict("unschedulable", why)

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct, field
 
-from controller.reconcile.fence import is_fence_name, is_fence_rule, is_fence_taint
+from controller.reconcile.fence import carries_fence, is_fence_name, is_fence_rule
 from controller.reconcile.runtime import TAINT_RULE_KINDS
 from hami_dra.api import kinds, names
 from hami_dra.api.core import Pod, PodSpec, SchedulingGate
@@ -71,13 +71,7 @@ async def take_stock(cluster: Cluster) -> InstalledObjects:
             present.rules += [(rule_kind, rule) for rule in rules.items if is_fence_rule(rule)]
             present.rules += [(rule_kind, each) for each in _unread(rules) if is_fence_name(each.metadata.name)]
     slices = await everything(kinds.RESOURCE_SLICE)
-    fenced = (
-        published.spec.driver
-        for published in slices.items
-        for device in published.spec.devices
-        if any(map(is_fence_taint, device.taints))
-    )
-    present.fenced_drivers = sorted(set(fenced))
+    present.fenced_drivers = sorted({each.spec.driver for each in slices.items if carries_fence(each)})
     for kind in _PROBES:
         probes = await everything(kind, names.PROBE_LABEL)
         present.probes += [(kind, each) for each in _with_unreadable(probes) if _is_the_probe(each)]
@@ -106,15 +100,16 @@ async def gated_pods(cluster: Cluster) -> list[Pod]:
     return await _gated(cluster, await cluster.list(kinds.POD))
 
 
-async def gate_policies(cluster: Cluster) -> list[tuple[Kind[Any], Object]]:
-    """Return what adds the gate to new pods. Raises ClusterError."""
-    return [
+async def take_stock_of_gates(cluster: Cluster) -> InstalledObjects:
+    """List the pods with the gate, and what adds it to new pods. Raises ClusterError."""
+    policies = [
         (kind, found)
         for kind in (kinds.MUTATING_POLICY_BINDING, kinds.MUTATING_POLICY)
         if await cluster.serves(kind)
         for found in _with_unreadable(await cluster.list(kind))
         if found.metadata.name == names.GATE_POLICY
     ]
+    return InstalledObjects(admission=policies, gated=await gated_pods(cluster))
 
 
 async def webhook_templates(cluster: Cluster) -> list[Object]:

@@ -92,15 +92,10 @@ _BACKOFF: Final = 600.0
 
 class LeakedClaims:
     def __init__(self, context: Context, claims: ClaimWriter) -> None:
-        self._cluster = context.cluster
-        self._informers = context.informers
-        self._settings = context.settings.repair
-        self._clock = context.clock
-        self._events = context.events
-        self._metrics = context.metrics
+        self._context = context
         self._claims = claims
         self._guard = context.guard("orphans")
-        self._suspects = Suspects(self._settings.orphan_age, _BACKOFF)
+        self._suspects = Suspects(context.settings.repair.orphan_age, _BACKOFF)
         self._lists = Lanes(1, _LISTS_AT_ONCE)
         self._frees = Lanes(_PER_NAMESPACE, _CLAIMS_AT_ONCE)
 
@@ -108,7 +103,7 @@ class LeakedClaims:
         """Run until cancelled. Raises LeadershipLost, in an exception group."""
         async with self._lists, self._frees:
             while True:
-                await self._clock.sleep(self._settings.orphan_interval)
+                await self._context.clock.sleep(self._context.settings.repair.orphan_interval)
                 with self._guard.each("sweep"):
                     self._free_allocations()
 
@@ -126,8 +121,8 @@ class LeakedClaims:
     # --- selection ---
 
     def _due(self) -> list[ResourceClaim]:
-        lost = [claim for claim in self._informers.claims.store if self._looks_lost(claim)]
-        now = self._clock.monotonic()
+        lost = [claim for claim in self._context.informers.claims.store if self._looks_lost(claim)]
+        now = self._context.clock.monotonic()
         due = self._suspects.due(lost, now, _CLAIMS_MOST)
         for claim in due:
             self._suspects.tried(claim, now)
@@ -136,14 +131,14 @@ class LeakedClaims:
     def _looks_lost(self, claim: ResourceClaim) -> bool:
         if claim.status.reserved_for or not self._claims.is_ours(claim):
             return False
-        return all(map(is_done, self._informers.pods_of(claim.key)))
+        return all(map(is_done, self._context.informers.pods_of(claim.key)))
 
     # --- one namespace, one claim ---
 
     async def _free_in(self, namespace: str, claims: Iterable[ResourceClaim]) -> None:
         try:
             async with asyncio.timeout(_PATIENCE):
-                pods = await self._cluster.list(POD, namespace=namespace)
+                pods = await self._context.cluster.list(POD, namespace=namespace)
         except (ClusterError, TimeoutError) as error:
             log.warning("namespace %s: orphaned claims not freed yet: its pods cannot be listed: %s", namespace, error)
             return
@@ -165,6 +160,6 @@ class LeakedClaims:
         except (Rejected, ClusterError, TimeoutError) as error:
             log.warning("orphaned claim %s not freed yet: %s", claim.key, error or f"not done within {_PATIENCE:g} s")
             return
-        self._metrics.orphans_freed.inc()
+        self._context.metrics.orphans_freed.inc()
         note = "allocation freed: it had no reservation, and no pod referred to the claim"
-        self._events.report(RESOURCE_CLAIM, claim, messages.warning(messages.ORPHAN_FREED, note), "Free")
+        self._context.events.report(RESOURCE_CLAIM, claim, messages.warning(messages.ORPHAN_FREED, note), "Free")

@@ -29,10 +29,10 @@ from controller.reconcile.repair.installed_objects import (
     CHANGES_OBJECTS,
     PROTECTS,
     InstalledObjects,
-    gate_policies,
     gated_pods,
     summary,
     take_stock,
+    take_stock_of_gates,
     webhook_templates,
 )
 from controller.reconcile.runtime import Clock, Writer, uninstalling_until
@@ -82,7 +82,7 @@ class LeftBehind(InputError):
 async def to_remove(cluster: Cluster, plan: Plan) -> list[str]:
     """Return what an uninstall would remove now, a line each. Raises ClusterError, RunsElsewhere."""
     if plan.gates_only:
-        return await _gates_to_remove(cluster)
+        return summary(await take_stock_of_gates(cluster))
     await _require_only_here(cluster, plan)
     lines = summary(await take_stock(cluster))
     own: tuple[tuple[Kind[Any], str], ...] = ((kinds.SECRET, names.WEBHOOK_SECRET), (kinds.LEASE, plan.lease_name))
@@ -99,11 +99,6 @@ async def to_remove(cluster: Cluster, plan: Plan) -> list[str]:
     if templates:
         lines.append(f"{counted(len(templates), 'ResourceClaimTemplate')} of converted pods, where no pod waits for it")
     return lines
-
-
-async def _gates_to_remove(cluster: Cluster) -> list[str]:
-    present = InstalledObjects(admission=await gate_policies(cluster), gated=await gated_pods(cluster))
-    return summary(present)
 
 
 async def _require_only_here(cluster: Cluster, plan: Plan) -> None:
@@ -160,7 +155,7 @@ class Uninstaller:
 
     async def _remove_gates(self) -> None:
         """Stop gating and release the pods; fence, policies and controllers stay."""
-        present = InstalledObjects(admission=await gate_policies(self._cluster), gated=await gated_pods(self._cluster))
+        present = await take_stock_of_gates(self._cluster)
         await self._remove_admission(present, CHANGES_OBJECTS)
         await self._lift_gates(present.gated)
         await self._clock.sleep(_POLICY_LAG)
@@ -175,7 +170,7 @@ class Uninstaller:
             raise LeftBehind(*(f"{what}: {why}" for what, why in self._left.items()))
         self._say(sentence)
 
-    async def _try(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
+    async def _try(self, what: str, step: Callable[[], Awaitable[object]]) -> None:
         """Run one step on one object; a failure is reported at the end."""
         try:
             await step()
@@ -286,14 +281,12 @@ class Uninstaller:
 
         async def lift(pod: Pod) -> None:
             async with slots:
-                await self._try(f"gate of Pod {pod.key}", partial(self._lift, pod))
+                step = partial(take_off, self._cluster, self._writer, self._clock, pod, attempts=_ATTEMPTS)
+                await self._try(f"gate of Pod {pod.key}", step)
 
         await asyncio.gather(*map(lift, pods))
         if pods:
             self._say(f"gate {names.GATE} lifted from {counted(len(pods), 'pod')}")
-
-    async def _lift(self, pod: Pod) -> None:
-        await take_off(self._cluster, self._writer, self._clock, pod, attempts=_ATTEMPTS)
 
     async def _remove_fence(self, present: InstalledObjects) -> None:
         for kind, rule in present.rules:

@@ -29,6 +29,7 @@ from msgspec import Struct
 from controller.reconcile.runtime.clock import Clock
 from controller.reconcile.runtime.messages import WARNING, Message
 from controller.reconcile.runtime.metrics import Metrics
+from controller.settings.controller import ObservabilitySettings
 from hami_dra.api import kinds
 from hami_dra.api.kinds import Kind
 from hami_dra.api.meta import Object
@@ -132,16 +133,14 @@ class _Outbox:
 
 
 class Events:
-    def __init__(
-        self, cluster: Cluster, clock: Clock, metrics: Metrics, identity: str, *, same_topic: float = 30.0
-    ) -> None:
-        """`same_topic`: seconds during which other figures of the same topic belong to the series."""
+    def __init__(self, cluster: Cluster, clock: Clock, metrics: Metrics, settings: ObservabilitySettings) -> None:
         self._cluster = cluster
         self._clock = clock
         self._metrics = metrics
         self._guard = metrics.guard("events")
-        self._identity = identity[:128]
-        self._same_topic = same_topic
+        self._identity = settings.identity[:128]
+        self._same_topic = settings.event_interval
+        """Seconds during which other figures of the same topic belong to the series."""
         self._warnings = _Outbox(_Pace(300.0, 25.0, clock, lambda: 1.0), self._deliver)
         slower = _Pace(50.0, 20.0, clock, lambda: _BUSY_SHARE if self._has_better_to_do() else 1.0)
         self._others = _Outbox(slower, self._deliver)

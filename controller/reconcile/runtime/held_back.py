@@ -8,7 +8,6 @@ nothing itself.
 
 import logging
 from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, cast
@@ -108,10 +107,6 @@ class HeldBack:
         now = self.clock.monotonic() if self._ends else 0.0
         ends = (self._ends_by_pod, self._ends_by_namespace)
         return Blamed(*[frozenset([key for key, end in each.items() if now < end]) for each in ends])
-
-    def deciding_on(self, pod: Pod, gang: GangKey | None = None) -> AbstractContextManager[None]:
-        """Mark the time for which the loop is busy with the pod, or the gang for which it stands."""
-        return self.heartbeat.deciding_on(pod, gang)
 
     def decided(self, pod: Pod, gang: GangKey | None = None) -> None:
         """Forget the pod, or the gang for which it stands: a decision on it ended in time."""

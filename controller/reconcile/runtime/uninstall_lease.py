@@ -10,6 +10,7 @@ import logging
 from datetime import UTC, datetime
 
 from controller.reconcile.runtime.clock import Clock
+from controller.settings.controller import LeadershipSettings
 from hami_dra.api import names
 from hami_dra.api.core import Lease
 from hami_dra.api.kinds import LEASE
@@ -33,13 +34,13 @@ def uninstalling_until(lease: Lease | None) -> datetime | None:
 
 
 class UninstallWatch:
-    def __init__(self, cluster: Cluster, namespace: str, lease_name: str, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, settings: LeadershipSettings, clock: Clock) -> None:
         self._clock = clock
-        self._name = f"{namespace}/{lease_name}"
+        self._name = f"{settings.namespace}/{settings.lease_name}"
         self._changed = asyncio.Event()
         self._deleted: Lease | None = None
         """The lease as it was deleted: its marker counts on, since uninstall deletes a lease that nobody holds."""
-        lease: Scope = {"namespace": namespace, "field_selector": f"metadata.name={lease_name}"}
+        lease: Scope = {"namespace": settings.namespace, "field_selector": f"metadata.name={settings.lease_name}"}
         self._reflector = Reflector(cluster, LEASE, self, scope=lease, sleep=clock.sleep)
 
     def changed(self, old: Lease | None, new: Lease | None) -> None:

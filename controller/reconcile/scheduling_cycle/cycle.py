@@ -179,7 +179,7 @@ class SchedulingCycle:
         before = time.perf_counter()
         budget = self.deciding.selectors.of(pod.metadata.namespace, partial(self._selectors_of, pod), now)
         try:
-            with held_back.deciding_on(pod, gang), self.context.inventory.verdicts.within(budget):
+            with held_back.heartbeat.deciding_on(pod, gang), self.context.inventory.verdicts.within(budget):
                 unit = self._assess(pod, gang, now)
                 if unit is not None:
                     self._act(unit, now)
@@ -224,7 +224,7 @@ class SchedulingCycle:
             for each in unit.settled:
                 self._unplaced.lift_gate(each.pod, DEVICES_OF_GANG)
         if unit.is_blocked:
-            self._unplaced.keep_waiting(unit, now)
+            self._unplaced.keep_waiting(unit, now, self._start_over(unit, now))
         elif not unit.ready:
             if unit.gang is not None:
                 self.gangs.forget(unit.gang.key)
@@ -235,6 +235,21 @@ class SchedulingCycle:
                     self.triggers.made_room(Change.DEVICES_FREED)
             if not self._must_wait(unit, now):
                 self._decide_on(unit, now)
+
+    def _start_over(self, unit: QueuedUnit, now: float) -> float:
+        """Free what pods of a blocked unit held of vanished claims, once we would know that they are
+        bound. Returns when that is.
+        """
+        again = FOREVER
+        for pod in unit.pods:
+            uid = pod.metadata.uid
+            if not self.context.inventory.vanished.is_held_by(uid):
+                continue
+            if now < (known := self.waiting.timeouts.runs_out(uid, "vanished", now)):
+                again = min(again, known)
+            elif self.context.inventory.starts_over(pod):
+                self.triggers.made_room(Change.DEVICES_FREED)
+        return again
 
     def _must_wait(self, unit: QueuedUnit, now: float) -> bool:
         """Return whether the unit must not be decided now; the queue then knows for how long."""

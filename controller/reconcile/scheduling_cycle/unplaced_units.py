@@ -72,11 +72,11 @@ class UnplacedUnits:
         self.notices.waits(pod, wait)
         self.waiting.queue.wait(pod.key, FOREVER if wait.until is None else wait.until)
 
-    def keep_waiting(self, unit: QueuedUnit, now: float) -> None:
-        """A pod cannot be decided now, so no member of its gang is."""
+    def keep_waiting(self, unit: QueuedUnit, now: float, until: float) -> None:
+        """A pod cannot be decided now, so no member of its gang is. `until`: it is assessed then at the latest."""
         first = unit.blocked[0]
         wait = first.why
-        until = FOREVER if wait.until is None else wait.until
+        until = until if wait.until is None else min(until, wait.until)
         why = self.notices.blocked(unit, first, now)
         if wait.preemption_may_help:
             until = min(until, self._let_see(unit, now))

@@ -16,7 +16,7 @@ import numpy as np
 from controller.cluster.nodes.nodes import Placed
 from controller.rules.counted_shape import CountedShape
 from controller.rules.filter_state import FilterState
-from controller.rules.pod_topology_spread import SpreadConstraint, inclusion_key, is_hard, nodes_with_keys
+from controller.rules.pod_topology_spread import SpreadConstraint, is_hard, nodes_with_keys, spread_shape
 from controller.rules.preferences.score import MOST, PluginScore, quotients
 from hami_dra.api.arrays import Bools, Floats, Ints, Positions
 from hami_dra.api.core import Pod
@@ -29,8 +29,7 @@ def soft_spread_score(state: FilterState, pod: Pod, own: Placed | None) -> Plugi
     soft = [each for each in pod.spec.topology_spread_constraints if not is_hard(each)]
     if not soft or any(selector_problem(each.label_selector) for each in soft):
         return None
-    constraints = [SpreadConstraint.of(pod, each) for each in soft]
-    key = tuple([each.key for each in constraints]), inclusion_key(pod, soft)
+    constraints, key = spread_shape(pod, soft)
     shape = state.shapes.of(pod, "soft spread", key, lambda: SpreadScore(state, pod, constraints), len(constraints))
     return shape.current(own).normalized
 

@@ -144,10 +144,10 @@ class Vanished(View, frozen=True, kw_only=True):
 class Reservation(View, frozen=True, kw_only=True):
     """Devices that are kept for a pod that does not run yet: for whom, what, since and until when."""
 
-    kind: Literal["gang", "preemption", "reserved"]
+    kind: Literal["gang", "preemption", "moves", "reserved"]
     """`gang`: other members of the pod's gang do not have theirs yet, or it is being written.
-    `preemption`: pods that are evicted for it, or terminate, still have them. `reserved`: it has waited
-    for long, and pods that have them end some time.
+    `preemption`: pods that are evicted for it, or terminate, still have them. `moves`: pods that move for it
+    do. `reserved`: it has waited for long, and pods that have them end some time.
     """
     namespace: str
     name: str
@@ -164,6 +164,8 @@ class Reservation(View, frozen=True, kw_only=True):
     """RFC 3339; empty: the allocation is being written."""
     until: str
     """When they are given back at the latest, RFC 3339; empty: unknown, or no end is set."""
+    moves_begin: str = ""
+    """When pods that are too young now may move for it, RFC 3339; empty: none, or unknown."""
 
 
 class PlacedPod(View, frozen=True, kw_only=True):

@@ -29,10 +29,12 @@ _MOST_LENGTH: Final = 64 * 1024
 class Held(NamedTuple):
     """What the leader knows of what is kept for a gang, or for the pod with a UID."""
 
-    kind: Literal["gang", "preemption", "reserved"]
+    kind: Literal["gang", "preemption", "moves", "reserved"]
     since: datetime | None
     until: datetime | None
     """When it is given back at the latest."""
+    moves_begin: datetime | None = None
+    """When pods that are too young now may move for it."""
 
 
 HeldFor = Callable[[GangKey | str], Held | None]
@@ -85,6 +87,7 @@ def reservations(
                 devices=tuple(map(str, devices)),
                 since=min(filter(None, times), default=_written(kept.since if kept is not None else None)),
                 until=_written(kept.until if kept is not None else None),
+                moves_begin=_written(kept.moves_begin if kept is not None else None),
             )
         )
     found.sort(key=lambda each: (each.holder, each.pod))

@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from hami_dra.api.printable import some
 from hami_dra.driver.prepare.errors import NoRoom
 from hami_dra.driver.prepare.inventory import Inventory
 from hami_dra.driver.prepare.records import GrantedDevice
@@ -143,9 +144,7 @@ def _draws(held: GrantedDevice, card: str, counter: str) -> bool:
 
 
 def _holders(tenants: Sequence[ClaimHolding]) -> str:
-    claims = sorted({tenant.claim for tenant in tenants})
-    shown = ", ".join(claims[:3]) + (f" and {len(claims) - 3} more" if len(claims) > 3 else "")
-    return shown or "no other claim"
+    return some(sorted({tenant.claim for tenant in tenants}), 3) or "no other claim"
 
 
 def _way_out(holders: Sequence[ClaimHolding]) -> str:

@@ -152,6 +152,7 @@ def test_json_says_what_is_kept_for_a_gang(hami_dra, kept):
     expected = {
         "kind": "gang", "namespace": "team", "name": "train", "holder": "gang team/train", "pod": "team/pod-m0", "node": "n1",
         "devices": ["nvidia.hami.io/n1/gpu-0"], "since": "2026-11-21T08:00:00Z", "until": "",
+        "movesBegin": "",
     }  # fmt: skip
     assert json.loads(hami_dra("status", "-f", kept, "-o", "json").stdout)["reservations"] == [expected]
     elsewhere = hami_dra("status", "-f", kept, "-o", "json", "-n", "default").stdout
@@ -180,6 +181,24 @@ def test_what_the_leader_holds_is_shown_with_the_devices(hami_dra, led):
     document = json.loads(hami_dra("status", "-o", "json").stdout)
     assert [each["pod"] for each in document["reservations"]] == ["team/pod-m0", "big/one"]
     assert [card["free"] for card in document["cards"] if card["node"] == "n1"] == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("moves", "", "held by moves for pod big/one, until 2026-11-21T09:00:00+00:00)"),
+        ("preemption", "", "held for pod big/one, until 2026-11-21T09:00:00+00:00)"),
+        ("reserved", "2026-11-21T08:30:00+00:00", "; pods that are too young yet may move for it at 2026-11-21T08:30:00+00:00)"),
+    ],
+)  # fmt: skip
+def test_a_place_is_called_what_it_is_and_says_what_it_waits_for(hami_dra, led, monkeypatch, case):
+    kind, begin, words = case
+    monkeypatch.setattr(state, "ask_cluster", lambda *_, **__: (replace(led, kind=kind, moves_begin=begin),))
+    assert hami_dra("status").stdout.count(words) == 2
+    (shown,) = [
+        each for each in json.loads(hami_dra("status", "-o", "json").stdout)["reservations"] if each["pod"] == "big/one"
+    ]
+    assert (shown["kind"], shown["movesBegin"]) == (kind, begin)
 
 
 def test_what_is_held_for_other_namespaces_is_not_shown_with_one(hami_dra, led):

@@ -84,7 +84,8 @@ class Alone(Gang):
         return []
 
     def held_for(self, _key):
-        return Held(self.kind, datetime(2026, 11, 21, 8, 1, tzinfo=UTC), datetime(2026, 11, 21, 9, 1, tzinfo=UTC))
+        since, until, begin = (datetime(2026, 11, 21, 8 + hours, 1, tzinfo=UTC) for hours in range(3))
+        return Held(self.kind, since, until, begin)
 
 
 @pytest.fixture
@@ -178,6 +179,7 @@ def test_the_state_of_a_gang(shown, gang, needed, nodes, state):
     [
         ("reserved", "reserved for pod default/waits, which has waited for long", "为久等的 Pod default/waits 预留"),
         ("preemption", "held for pod default/waits, which preempts", "为抢占中的 Pod default/waits 保留"),
+        ("moves", "held for pod default/waits, for which others move", "为等待其他 Pod 迁移的 Pod default/waits 保留"),
     ],
 )
 def test_a_place_that_is_held_for_a_pod_is_shown_wherever_one_of_a_gang_is(kind, words, chinese):
@@ -188,6 +190,7 @@ def test_a_place_that_is_held_for_a_pod_is_shown_wherever_one_of_a_gang_is(kind,
     assert words in node
     assert "2026-11-21 09:01:00" in node[node.index('id="reserved"') :]
     assert chinese in shown("/node", "zh", name="n1")
+    assert "may move for it at 2026-11-21 10:01:00" in shown("/device", id=DEVICE)
     for path, query in (("/device", {"id": DEVICE}), ("/devices", {}), ("/pods", {}), ("/pending", {})):
         assert words in shown(path, **query), path
     assert "1 held for pods that wait" in shown("/")

@@ -157,7 +157,6 @@ def test_attempts_that_double_cost_little_more_than_one_that_is_long_enough(monk
 
 def test_where_all_nodes_are_worse_than_promised_the_best_so_far_counts_in_the_last_attempt(searched, monkeypatch):
     monkeypatch.setattr(decision, "most_promising", lambda candidates, _: ((1, 0.0), candidates))
-    monkeypatch.setattr(decision, "ranked_by_shape", lambda *_, **__: None)  # which takes the first that fits
     steps = decided(furnished(1), request(*of_one_rack(16)), LONG)[0].trace
     assert steps is not None
     expected = decide(furnished(30), request(*of_one_rack(16)), LONG)

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.allocation import Attempt, AttemptSpent
-from controller.decide import Decision, Options, decide, decision
+from controller.decide import Decision, Options, decide, decision, ranked_nodes
 from hami_dra.api.resource import ResourceSlice
 from tests.support.allocation import DRIVER, device, parse, slice_of
 from tests.support.assumed import assume
@@ -60,8 +60,10 @@ def test_without_attempts_as_many_nodes_are_tried_before_it_is_given_up():
         full = answer()
     inventory = furnished(5)
     roomy(inventory, "node-3")
-    decide(inventory, request(*of_one_rack(17)), OPTIONS)
-    own = decide(inventory, request(*of_one_rack(17)), OPTIONS, decision.Alike())
+    with patch.object(ranked_nodes, "_OFTEN", 0):
+        decide(inventory, request(*of_one_rack(17)), OPTIONS)
+        with patch.object(ranked_nodes.ShapeRanking.__init__, "__defaults__", (0,)):
+            own = decide(inventory, request(*of_one_rack(17)), OPTIONS, decision.Alike())
     assert type(own) is type(full), (own, full)
 
 

@@ -73,7 +73,7 @@ def test_what_runs_or_is_in_no_gang_is_no_reservation(held):
     assert kept(inventory, [member("m0", "a", node="n1"), member("m1", "a")], [held]) == ()
 
 
-@pytest.mark.parametrize("kind", ["preemption", "reserved"])
+@pytest.mark.parametrize("kind", ["preemption", "moves", "reserved"])
 def test_a_place_that_is_held_for_a_pod_is_shown_by_the_leader_only(held, kind):
     bare = replace(held, status=replace(held.status, allocation=None))
     inventory = cluster(slice_of("n1", [card(0)]), claims=[bare])

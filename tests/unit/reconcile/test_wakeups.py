@@ -186,3 +186,24 @@ def test_two_pods_of_one_claim_whose_commits_fail_do_not_wake_each_other_for_eve
         await harness.bound("a", "b", seconds=130)
 
     play(story, controller=False)
+
+
+def test_what_a_pod_that_waits_held_of_a_claim_that_vanished_is_given_on():
+    """Nobody creates the claim again, so that its pod is never decided. For a minute it may have been bound before."""
+
+    async def story(harness):
+        await harness.add(CLAIM, claim("c", 16), claim("d", 16))
+        await harness.add(kinds.POD, pod("p", claims=["c"], gated=True))
+
+        async def allocated(name):
+            return (await harness.claim(name)).status.allocation is not None
+
+        await harness.until(lambda: allocated("c"))
+        await harness.cluster.patch(CLAIM, "c", {"metadata": {"finalizers": None}}, namespace=SPACE)
+        await harness.cluster.delete(CLAIM, "c", namespace=SPACE)
+        await harness.add(kinds.POD, pod("q", claims=["d"], gated=True))
+        await harness.sleep(30)
+        assert not await allocated("d")
+        await harness.until(lambda: allocated("d"), seconds=35)
+
+    play(story, nodes=1, node_options={"cards": 1}, scheduler=False, **QUICK)

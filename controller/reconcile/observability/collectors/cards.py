@@ -200,7 +200,7 @@ class CardGauges:
     def _name(self, row: int) -> None:
         device = self._table.inventory.devices.devices[row]
         if device is not None:
-            facts = _facts(self._table, row, device)
+            facts = card_facts(self._table, row, device)
             ordinary = vendor_of(device.id.driver) is not None and device.id.pool == facts["node"]
             more = [] if ordinary else [("pool", device.id.pool)]
             for style, by_row in self._labels.items():
@@ -239,7 +239,7 @@ def _core_units(table: CardTable, rows: Positions, limit: Ints) -> Ints:
     return units
 
 
-def _facts(table: CardTable, row: int, device: Device) -> dict[str, str]:
+def card_facts(table: CardTable, row: int, device: Device) -> dict[str, str]:
     devices, profile = table.inventory.devices, device.profile
     return {
         "node": table.node_name(row),

@@ -9,20 +9,19 @@ each of them, as in HAMi-DRA. The container is the first one that uses the claim
 containers do.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from controller.cluster.incremental import LogReader
 from controller.inventory import Holding, holdings_of, used_of
-from controller.reconcile.observability.collectors.cards import core_unit
+from controller.reconcile.observability.collectors.cards import card_facts, core_unit
 from controller.reconcile.observability.collectors.lines import BLOCK, Gauge, blocks, labels
 from controller.views.overview import NO_CARD, CardTable
 from hami_dra.api.core import Pod
 from hami_dra.api.legacy_metrics import NameSet
 from hami_dra.api.podclaims import claim_refs
 from hami_dra.api.resource import ResourceClaim
-from hami_dra.kube.store import Store
+from hami_dra.kube.store import Index, Store
 
 _MILLIONTHS: Final = 1_000_000
 """Parts of a card: sums of whole numbers stay exact."""
@@ -93,7 +92,8 @@ class PodGauges:
         """Labels → [claims, memory, cores]."""
         self._parts: dict[str, list[_Part]] = {}
         """By claim."""
-        self._on_row: dict[int, set[str]] = defaultdict(set)
+        self._on_row = Index()
+        """Row of a device → claims."""
         self._rows_of: dict[str, set[int]] = {}
         self._dirty = {claim.key for claim in claims}
         self._structure = LogReader(table.inventory.devices.structure)
@@ -143,7 +143,7 @@ class PodGauges:
             self._dirty.update(self._parts)
             return
         for row in changed.tolist():
-            self._dirty |= self._on_row.get(row, set())
+            self._dirty.update(self._on_row.keys(row))
             device = devices.devices[row]
             if device is not None:
                 self._dirty.update(claim.key for claim in self._claims.find("device", str(device.id)))
@@ -165,7 +165,7 @@ class PodGauges:
             if row < 0:
                 continue
             rows.add(row)
-            self._on_row[row].add(key)
+            self._on_row.add(row, key)
             for pod, container in containers:
                 parts.append(self._part(claim.metadata.namespace, pod, container, row, holding))
         for part in parts:
@@ -175,9 +175,7 @@ class PodGauges:
 
     def _drop(self, key: str) -> None:
         for row in self._rows_of.pop(key, ()):
-            self._on_row[row].discard(key)
-            if not self._on_row[row]:
-                del self._on_row[row]
+            self._on_row.discard(row, key)
         for part in self._parts.pop(key, ()):
             for sums, text in zip(self._sums, part.texts, strict=True):
                 sum_ = sums[text]
@@ -193,14 +191,8 @@ class PodGauges:
         parent = int(self._table.parent[row]) if row < len(self._table.parent) else NO_CARD
         card_row = row if parent == NO_CARD else parent
         card = devices.device(card_row)
-        facts = {
-            "node": self._table.node_name(card_row),
-            "uuid": card.string_attribute(card.profile.uuid),
-            "namespace": namespace,
-            "pod": pod,
-            "container": container,
-            "zone": "vGPU",
-        }
+        facts = card_facts(self._table, card_row, card)
+        facts |= {"namespace": namespace, "pod": pod, "container": container}
         return _Part(
             tuple(labels((name, facts[key]) for name, key in style.labels) for style in self._styles),
             memory,

@@ -17,31 +17,30 @@ from controller.reconcile.observability.collectors.pods import PodGauges
 from controller.reconcile.observability.collectors.running import QueueFigures, WatchFigures
 from controller.reconcile.observability.usage import UsageCollector
 from controller.reconcile.runtime import Informers, Metrics
+from controller.settings.controller import ObservabilitySettings
 from controller.views.overview import CardTable
-from hami_dra.api.legacy_metrics import NameSet
 
 
 class Scrape:
-    """The computed metrics. `cards`: whether cards and pods have series of their own."""
+    """The computed metrics."""
 
     def __init__(
         self,
         metrics: Metrics,
         inventory: Inventory,
         informers: Informers,
+        settings: ObservabilitySettings,
+        *,
         now: Callable[[], datetime],
         leads: Callable[[], bool],
-        *,
-        cards: bool = True,
-        also: Iterable[NameSet] = (),
     ) -> None:
         self._leads = leads
-        names = frozenset(also)
-        table = CardTable(inventory)
-        self._cards = CardGauges(table, names) if cards else None
-        self._pods = PodGauges(table, informers.claims.store, informers.pod, names) if cards else None
-        if self._pods is not None:
-            informers.claims.subscribe(self._pods.claim_changed)
+        names, table = settings.legacy_metrics, CardTable(inventory)
+        self._gauges: tuple[CardGauges | PodGauges, ...] = ()
+        if settings.card_metrics:
+            pods = PodGauges(table, informers.claims.store, informers.pod, names)
+            informers.claims.subscribe(pods.claim_changed)
+            self._gauges = CardGauges(table, names), pods
         metrics.registry.register(WatchFigures(informers))
         metrics.registry.register(QueueFigures(lambda: metrics.queue, now))
         for collector in (
@@ -55,9 +54,8 @@ class Scrape:
     def blocks(self) -> Iterator[str]:
         """Yield the text after the registry's, in pieces of a few milliseconds."""
         if self._leads():
-            for gauges in (self._cards, self._pods):
-                if gauges is not None:
-                    yield from gauges.blocks()
+            for gauges in self._gauges:
+                yield from gauges.blocks()
 
 
 class _OfLeader(Collector):

@@ -1,13 +1,16 @@
 """A unit that has waited for long gets room by moves, one after the other, and no pod loses its place (`--defrag=execute`)."""
 
 from collections import Counter
+from datetime import datetime, timedelta
 from functools import partial
 
 import pytest
 
 from controller.decide import decide
+from controller.preemption import Tenants
 from hami_dra.api import kinds
 from hami_dra.api.podstate import is_bound, is_live, is_pending
+from tests.support.gang_objects import in_labelled_group
 from tests.support.harness import SPACE, device_class, pod, template
 from tests.support.harness import play as play_scene
 from tests.support.mortal import Mortal
@@ -26,14 +29,14 @@ def play(story, **options):
     play_scene(story, **{"nodes": 2, "node_options": {"cards": 4}, "graceful": True, **OPTIONS, **options})
 
 
-async def web(harness, replicas=4, *, labels=MOVABLE, annotations=SPREAD, device="gpu", **spec):
-    """A ReplicaSet whose pods use most of a card each and have run for long."""
+async def web(harness, replicas=4, *, labels=MOVABLE, annotations=SPREAD, device="gpu", age=400, **spec):
+    """A ReplicaSet whose pods use most of a card each and have run for some time."""
     await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("web", 12, device_class=device))
     body = pod("web", templates=["web"], gated=True, cpu="1m", annotations=annotations, **spec)
     metadata = {"labels": labels, "annotations": annotations}
     spec = {"replicas": replicas, "template": {"metadata": metadata, "spec": body["spec"]}}
     await harness.add(kinds.REPLICA_SET, {"metadata": {"name": "web", "namespace": SPACE}, "spec": spec})
-    await harness.sleep(400)
+    await harness.sleep(age)
 
 
 async def large(harness, cards=4, *, device="gpu", **options):
@@ -78,6 +81,86 @@ def test_pods_move_one_after_the_other_to_places_that_are_held_for_them():
     play(story)
 
 
+async def place(harness):
+    """What is known of the place of the large pod."""
+    return harness.controller.held_for((await harness.pod("large")).metadata.uid)
+
+
+@pytest.mark.parametrize("preemption", [False, True])
+@pytest.mark.parametrize("replicas", [6, 12])
+@pytest.mark.parametrize("age", [2, 100, 250])
+def test_pods_that_are_too_young_move_as_soon_as_they_may_to_where_a_place_was_reserved_or_not(
+    preemption, replicas, age
+):
+    """The place that is reserved meanwhile, on top of those pods, keeps no pod from moving."""
+
+    async def story(harness):
+        await web(harness, replicas, age=age)
+        before = await nodes_of(harness)
+        began = max(each.status.start_time for each in await harness.pods())
+        await large(harness)
+        await harness.sleep(35)
+        (said,) = await harness.events("PlaceReserved")
+        assert said["regarding"]["name"] == "large"
+        reserved = await place(harness)
+        assert reserved.kind == "reserved"
+        old = datetime.fromisoformat(began) + timedelta(minutes=5)
+        assert old <= reserved.moves_begin <= old + timedelta(seconds=3)
+        await harness.sleep((old - harness.clock.wall()).total_seconds() - 1)
+        assert await nodes_of(harness) == before
+        await hold_up_all(harness)
+        await harness.sleep(15)
+        assert (await place(harness)).kind == "moves"
+        assert len(await harness.events("Defragmenting")) == 1
+        for _ in range(3):
+            await let_go_all(harness)
+            await harness.sleep(5)
+        assert await harness.node_of("large")
+        assert sum((await nodes_of(harness)).values()) == replicas
+        await harness.check_never_overcommitted()
+        await harness.check_nothing_leaked()
+
+    play(story, nodes=4, preemption=preemption, save_after=20.0)
+
+
+@pytest.mark.parametrize("preemption", [False, True])
+def test_the_devices_of_many_pods_are_read_in_pieces(monkeypatch, preemption):
+    monkeypatch.setattr("controller.preemption.tenants._AT_ONCE", 2)
+    read, moments = Tenants._read, Counter()
+
+    async def story(harness):
+        def counted(tenants, key):
+            moments[harness.clock.monotonic()] += 1
+            read(tenants, key)
+
+        await web(harness, 12)
+        monkeypatch.setattr(Tenants, "_read", counted)
+        await large(harness)
+        await harness.sleep(WAIT - 5)
+        assert sum(moments.values()) >= 10
+        assert max(moments.values()) <= 4
+        await harness.until(partial(harness.node_of, "large"), 120)
+        await harness.check_never_overcommitted()
+
+    play(story, nodes=4, preemption=preemption)
+
+
+def test_as_many_pods_move_for_a_gang_as_it_asks_for_devices():
+    async def story(harness):
+        await web(harness, 30)
+        await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("large", 12, count=8))
+        names = ["large-0", "large-1"]
+        members = [pod(name, templates=["large"], gated=True, cpu="1m") for name in names]
+        await harness.add(kinds.POD, *(in_labelled_group(member, "team", 2) for member in members))
+        await harness.bound(*names, seconds=300)
+        assert len(await harness.events("Moved")) == 10
+        assert sum((await nodes_of(harness)).values()) == 30
+        await harness.check_never_overcommitted()
+        await harness.check_nothing_leaked()
+
+    play(story, nodes=6, node_options={"cards": 8})
+
+
 @pytest.mark.parametrize(
     ("labels", "annotations", "options"),
     [
@@ -109,6 +192,16 @@ async def let_go(harness, name):
     await harness.cluster.patch(kinds.POD, name, {"metadata": {"finalizers": None}}, namespace=SPACE)
 
 
+async def hold_up_all(harness):
+    for each in await replicas(harness):
+        await hold_up(harness, each.metadata.name)
+
+
+async def let_go_all(harness):
+    for each in await replicas(harness):
+        await let_go(harness, each.metadata.name)
+
+
 async def until_moved(harness, number=1):
     async def moved():
         return len(await harness.events("Moved")) >= number
@@ -121,8 +214,7 @@ def test_what_is_held_and_what_is_freed_goes_to_no_newcomer():
 
     async def story(harness):
         await web(harness)
-        for each in await replicas(harness):
-            await hold_up(harness, each.metadata.name)
+        await hold_up_all(harness)
         await large(harness)
         await until_moved(harness)
         await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("new", 12))
@@ -134,8 +226,7 @@ def test_what_is_held_and_what_is_freed_goes_to_no_newcomer():
         assert new == []
         assert await nodes_of(harness) == {"n0": 1, "n1": 3} or await nodes_of(harness) == {"n0": 3, "n1": 1}
         for _ in range(3):
-            for each in await replicas(harness):
-                await let_go(harness, each.metadata.name)
+            await let_go_all(harness)
             await harness.sleep(5)
         assert await harness.node_of("large")
         assert sum((await nodes_of(harness)).values()) == 4
@@ -188,6 +279,10 @@ def test_a_pod_that_is_not_replaced_in_time_ends_it():
         await harness.sleep(200)
         assert harness.metric("hami_dra_preemptions_total", result="given_up") == 1
         assert len(await harness.events("Moved")) == 1
+        moves = harness.controller._term._preemptor._defragmenter
+        assert moves._is_resting(SPACE)  # whose pod it was, perhaps by an owner that is not its own
+        assert not moves._is_resting("other")
+        assert moves._rests_until <= harness.clock.monotonic()
         await harness.add(kinds.RESOURCE_CLAIM_TEMPLATE, template("new", 12))
         await harness.add(kinds.POD, pod("new", templates=["new"], gated=True, cpu="1m", priority=5))
         await harness.bound("new", seconds=30)
@@ -227,8 +322,7 @@ def test_a_leader_that_is_killed_at_any_write_moves_no_pod_twice(number, before)
 async def begun(harness, **options):
     """Two pods must move: the first one has been evicted, and terminates. Returns the other ones of its node."""
     await web(harness, **options)
-    for each in await replicas(harness):
-        await hold_up(harness, each.metadata.name)
+    await hold_up_all(harness)
     await large(harness, **options)
     await until_moved(harness)
     found = await replicas(harness)

@@ -202,6 +202,23 @@ def test_every_unit_is_planned_for_again_when_a_pod_is_not_spared_any_more(cards
     play(story, node_options={"cards": cards}, **NO_REVIEW)
 
 
+def test_a_pod_that_never_preempts_hides_no_equal_one_that_does():
+    """Equal pods that were refused are tried one for all, the most important one."""
+
+    async def story(harness):
+        await harness.add(kinds.POD_DISRUPTION_BUDGET, BUDGET)
+        await allow(harness, 0)
+        await fill(harness, "low", labels={"app": "web"})
+        await add(harness, "never", 2000, preemptionPolicy="Never")
+        await add(harness, "high", 1000)
+        await harness.sleep(30)
+        await allow(harness, 1)
+        await harness.sleep(20)
+        assert await names_of(harness) == {"never", "high"}
+
+    play(story, **NO_REVIEW)
+
+
 def test_what_happens_just_after_a_search_in_vain_is_not_missed():
     async def story(harness):
         await fill(harness, "kept-0", "kept-1", memory=4, annotations={names.PREEMPTIBLE: "false"})

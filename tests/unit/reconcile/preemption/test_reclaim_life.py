@@ -5,6 +5,7 @@ from contextlib import suppress
 import pytest
 
 from controller.decide import decide
+from controller.reconcile.preemption import Preemptor
 from hami_dra.api import kinds, names
 from hami_dra.api.podstate import is_live
 from hami_dra.kube.protocol import NotFound
@@ -413,3 +414,85 @@ def test_a_pod_may_say_how_long_it_runs_at_least():
         assert await running(harness) == {"other": 3, "poor": 1}
 
     play(story)
+
+
+async def reserve(harness, priority, space="other", cards=4):
+    """A place of all cards, for which pods of an unknown end are waited for."""
+    await add(harness, space, "large", cards=cards, priority=priority)
+    await harness.sleep(35)
+    assert len(await harness.events("PlaceReserved")) == 1
+
+
+@pytest.mark.parametrize("free", [True, False])
+@pytest.mark.parametrize("priority", [0, 1000])
+def test_a_namespace_gets_what_it_is_owed_in_spite_of_a_place_that_is_reserved_for_one_that_is_not(priority, free):
+    """Whether the devices are free by now, or held by pods that can be reclaimed."""
+
+    async def story(harness):
+        await owe(harness, "poor", 1)
+        await fill(harness, "rich", 4, priority=priority, annotations={names.MIN_RUNTIME: "0s"})
+        await reserve(harness, priority)
+        if free:
+            await harness.cluster.delete(kinds.POD, "rich-0", namespace="rich")
+            await harness.sleep(5)
+        for number in range(2):
+            await add(harness, "poor", f"poor-{number}")
+        await harness.bound("poor-0", seconds=20)
+        (lost,) = await harness.events("PlaceGivenUp")
+        assert "a unit whose namespace is owed it takes its place" in lost["note"]
+        await harness.sleep(900)
+        assert await running(harness) == {"poor": 1, "rich": 3}
+        assert evictions(harness) == (0 if free else 1)
+        await harness.check_never_overcommitted()
+
+    play(story, save_after=30.0)
+
+
+@pytest.mark.parametrize("preemption", [True, False])
+def test_a_reserved_place_stays_if_its_namespace_is_owed_it_or_nothing_is_taken_back(preemption):
+    async def story(harness):
+        await owe(harness, "poor", 1)
+        if preemption:
+            await owe(harness, "other", 4)
+        await fill(harness, "rich", 4, annotations={names.PREEMPTIBLE: "false"})
+        await reserve(harness, 0)
+        await harness.cluster.delete(kinds.POD, "rich-0", namespace="rich")
+        await harness.sleep(5)
+        await add(harness, "poor", "poor")
+        await harness.sleep(300)
+        assert await running(harness) == {"rich": 3}
+        assert await harness.events("PlaceGivenUp") == []
+
+    play(story, save_after=30.0, preemption=preemption)
+
+
+@pytest.mark.parametrize("pause", [1.0, 4.0, 13.0])
+def test_a_guarantee_that_changes_again_and_again_disturbs_nobody_else(monkeypatch, pause):
+    """Units are planned for again at once, then after a rest for all that has changed; the last change counts."""
+    again = []
+    real = Preemptor._more_may_go
+    monkeypatch.setattr(Preemptor, "_more_may_go", lambda preemptor: (again.append(1), real(preemptor)))
+
+    async def story(harness):
+        await fill(harness, "rich", 4)
+        await owe(harness, "noisy", 1)
+        await harness.sleep(20)
+        await let_go(harness, slowly=True)
+        await add(harness, "calm", "calm", priority=10)
+        await add(harness, "poor", "poor")
+        await harness.sleep(5)
+        assert evictions(harness) == 1
+        again.clear()
+        changes = int(36 / pause)
+        for number in range(changes):
+            await owe_instead(harness, "noisy", 2 + number % 2)
+            await harness.sleep(pause)
+        assert min(changes, 4) <= len(again) <= min(changes, 5)
+        assert harness.metric("hami_dra_preemptions_total", result="given_up") == 0
+        await owe(harness, "poor", 1)
+        await harness.sleep(12)
+        assert evictions(harness) == 2
+        await let_go(harness, slowly=False)
+        await harness.bound("calm", "poor", seconds=20)
+
+    play(story, reconsider=1e9)

@@ -1,5 +1,7 @@
 """A unit that has waited for long gets the place that is free soonest, whoever comes meanwhile; nobody is evicted."""
 
+from datetime import datetime
+
 import pytest
 
 from controller.decide import decide
@@ -200,6 +202,9 @@ def test_it_ends_after_an_hour_and_others_have_their_turn():
         await harness.bound("small", seconds=60)
         (lost,) = await harness.events("PlaceGivenUp")
         assert "it was not free in time" in lost["note"]
+        (said,) = await harness.events("PlaceReserved")
+        until = datetime.fromisoformat(said["note"].rpartition(" and reserved until ")[2])
+        assert abs((until - datetime.fromisoformat(lost["eventTime"])).total_seconds()) < 5
 
     play(story)
 

@@ -183,10 +183,10 @@ def test_a_pod_of_others_is_ours_when_devices_of_ours_appear(gated):
         await harness.add(kinds.POD, *(pod(f"p{number}", templates=["t"], gated=gated) for number in range(2)))
         await harness.sleep(60)
         assert not (await harness.pod("p0")).spec.scheduling_gates, "kube-scheduler's to place"
-        assert harness.controller.metrics.queue.queue.count("no_room") == 0, "nobody says that it finds no room"
+        assert len(harness.controller.metrics.queue.queue.keys_in("no_room")) == 0, "nobody says that it finds no room"
         await harness.add_node("n1")
         await harness.bound("p0", "p1", seconds=5)
         await harness.sleep(1)
-        assert len(harness.controller.metrics.queue.queue) == 0
+        assert harness.controller.metrics.queue.queue.waiting()[0].total() == 0
 
     play(story, nodes=0, decide=decide, **QUICK)

@@ -8,6 +8,7 @@ from controller.decide import Decision, Score, Unschedulable
 from controller.reconcile.runtime import messages
 from controller.reconcile.runtime.events import Events
 from controller.reconcile.runtime.metrics import Metrics
+from controller.settings.controller import ObservabilitySettings
 from hami_dra.api import kinds
 from hami_dra.api.core import Pod
 from hami_dra.api.meta import ObjectMeta
@@ -46,7 +47,7 @@ def playing(story):
         clock = VirtualClock()
         cluster = SteeredCluster(now=clock.wall)
         metrics = Metrics()
-        events = Events(cluster, clock, metrics, "controller-0")
+        events = Events(cluster, clock, metrics, ObservabilitySettings(identity="controller-0"))
         task = asyncio.create_task(events.run())
         try:
             await story(cluster, events, metrics)
