@@ -42,8 +42,6 @@ from hami_dra.vendors.registry import VENDORS
 
 _FEW: Final = 512
 """Up to this many changed rows, update the counts individually."""
-_FEW_TO_JUDGE: Final = 16
-"""Up to this many changed rows, look up the states that are known; beyond it, judging all at once is faster."""
 _PUBLISHED_KEPT: Final = 32
 _IDLE_KEPT: Final = 16
 _STATES_KEPT: Final = 1 << 8
@@ -247,20 +245,12 @@ class RequestColumns:
         self._states.refresh()
         return self._states.looks(self._published.codes)
 
-    def _some(self, few: AbstractSet[int]) -> None:
+    def _some(self, rows: AbstractSet[int]) -> None:
         """Update some rows, of devices that are the same as before."""
-        rows, owners = [*few], self._inventory.devices.node
-        if len(rows) > _FEW_TO_JUDGE:
-            changed = np.array(rows, dtype=np.intp)
-            judged = self._judge(changed)
-            new = judged != self.codes[changed]
-            rows, codes = changed[new].tolist(), judged[new].tolist()
-        else:
-            codes = self._codes(few)
-        for row, code in zip(rows, codes, strict=True):
+        for row, code in zip(rows, self._codes(rows), strict=True):
             fits = code == 0
             if fits is not (self.codes.item(row) == 0):
-                self._count(owners.item(row), 1 if fits else -1)
+                self._count(self._inventory.devices.node.item(row), 1 if fits else -1)
             self.codes[row] = code
 
     def _codes(self, rows: Collection[int]) -> list[int]:

@@ -207,11 +207,10 @@ class _Decision:
         self._preferences = self._preferences_of(request.pod)
         if self._follow is None:
             self._follow = self._inventory.rules.follow_fit(request.pod, uses_spares=request.uses_spares)
-        fast_path = self._search.fast_path
-        if self._headroom is not None:  # which the search knows
-            self._search = self._new_search(fast_path)
+        self._search.again(self._headroom)
         try:
-            ranked = self._decide_ranked(self._follow(request.pod)) if fast_path is not None else None
+            has_columns = self._search.fast_path is not None
+            ranked = self._decide_ranked(self._follow(request.pod)) if has_columns else None
             return ranked or self._again_full()
         except AllocatorError:  # which names another pod's claim
             return None

@@ -67,6 +67,12 @@ class NodeSearch:
         """Message of the last search that ran out of steps."""
         self._effort = Effort()
 
+    def again(self, headroom: QuotaHeadroom | None) -> None:
+        """Search for another pod like the first one."""
+        if headroom is not None:
+            self._headroom = headroom
+            self.__dict__.pop("_fruitless", None)  # which depends on it
+
     @cached_property
     def _fruitless(self) -> FruitlessSearchCache:  # the fast path needs none
         options, masked = self._options, self._request.masked_devices
