@@ -31,6 +31,7 @@ from controller.reconcile.preemption.waits import Waits
 from controller.reconcile.queueing import PodAssessor, QueuedUnit, Triggers
 from controller.reconcile.runtime import Context
 from hami_dra.api.core import Pod
+from hami_dra.api.podclaims import claim_refs, is_created_by_us
 from hami_dra.api.podstate import is_bound, is_live, is_ready
 
 log = logging.getLogger(__name__)
@@ -164,7 +165,7 @@ class Defragmenter:
             return "it is not labelled"
         if self._is_resting(pod.metadata.namespace):
             return "another pod of its namespace could not move"
-        if any(each.resource_claim_name is not None for each in pod.spec.resource_claims):
+        if any(not ref.template and not is_created_by_us(pod, ref) for ref in claim_refs(pod)):
             return "it uses a ResourceClaim by its name"
         if not is_ready(pod):
             return "it is not ready, and the pod that replaces it may never be"
