@@ -79,7 +79,7 @@ class AssessedUnit(Generic[Wait]):
 
     @property
     def may_be_released(self) -> bool:
-        """Whether members have their devices, and too few others have: nobody makes room for the rest."""
+        """Whether members have their devices, and too few others have: no pod is evicted for the rest."""
         return bool(self.least) and any(each.pod.spec.resource_claims for each in self.settled)
 
     @cached_property

@@ -169,9 +169,8 @@ class _Decision:
     def _decide_ranked(self, fit: ShapeFit | None = None) -> Decision | None:
         """Take the first of the sorted nodes. None when every node must be evaluated. `fit`: as for `ranked_by_shape`."""
         request, inventory, wanted = self._request, self._inventory, self._wanted
-        if self._preferences is not None:  # which compares all nodes that fit
-            return None
-        if fit is None and (request.needs_full_path or inventory.nodes_with_unusable_pools()):
+        # a preference compares all nodes that fit
+        if self._preferences is not None or request.needs_full_path or inventory.nodes_with_unusable_pools():
             return None
         nodes = ranked_by_shape(inventory, request, wanted, self._shared, fit=fit, beyond=self._beyond)
         if not nodes:

@@ -413,7 +413,7 @@ class Preemptor:
         return self._preemption(hold.namespace).guarantees(hold.namespace).covers(hold.placed)
 
     def _plan_without(self, holds: Collection[Hold], preemption: Preemption, unit: Unit) -> PreemptionPlan | NoPlan:
-        """Return the plan as if these places were not held: nobody is evicted for them any more."""
+        """Return the plan as if these places were not held: no pod is evicted for them any more."""
         with self.context.inventory.trial() as trial:
             for hold in holds:
                 hold.lift(trial)

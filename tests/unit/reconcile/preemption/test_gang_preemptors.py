@@ -137,6 +137,11 @@ def test_a_gang_with_a_member_that_needs_no_device_preempts_for_the_others():
     play(story)
 
 
+async def let_low_end(harness):
+    for number in range(2):
+        await harness.cluster.patch(kinds.POD, f"low-{number}", ENDS, namespace="default")
+
+
 @pytest.mark.parametrize("gone", ["first", "second"])
 def test_a_place_for_one_more_member_is_given_back_or_kept_as_members_go(gone):
     """The member for which a pod terminates is deleted, or another one that waits."""
@@ -153,8 +158,7 @@ def test_a_place_for_one_more_member_is_given_back_or_kept_as_members_go(gone):
         await harness.delete_pod(gone)
         await harness.sleep(5)
         (left,) = {"first", "second"} - {gone}
-        for number in range(2):
-            await harness.cluster.patch(kinds.POD, f"low-{number}", ENDS, namespace="default")
+        await let_low_end(harness)
         await harness.bound(left, seconds=60)
         assert harness.metric("hami_dra_evictions_total") == 1
         await harness.check_nothing_leaked()
@@ -171,8 +175,7 @@ def test_a_gang_that_falls_below_its_minimum_gets_the_place_of_the_one_beyond():
         await add_members(harness, "more")
         await is_evicted(harness, 1)
         await harness.delete_pod("b")
-        for number in range(2):
-            await harness.cluster.patch(kinds.POD, f"low-{number}", ENDS, namespace="default")
+        await let_low_end(harness)
         await harness.bound("more", seconds=60)
         await harness.check_nothing_leaked()
 
